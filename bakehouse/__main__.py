@@ -1,6 +1,27 @@
-"""Run the `bake` command with `python -m bakehouse`."""
+"""The command `bake`, and `python -m bakehouse`: says on Windows itself that it does not run there.
 
-from bakehouse.cli.main import main
+It imports nothing of Bakehouse before: modules such as `fcntl` do not exist on Windows.
+"""
+
+import sys
+
+_WINDOWS = """\
+error: Bakehouse does not run on Windows itself
+  because images are for Linux, and it needs the files and locks of a POSIX system
+
+hint: run `wsl --install`, then install Python and a container engine in WSL2 and run the command there
+"""
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    if sys.platform in ("win32", "cygwin"):
+        sys.stderr.write(_WINDOWS)
+        sys.exit(1)
+    from bakehouse.cli import main
+
+    main.main()
+
 
 if __name__ == "__main__":
     main()

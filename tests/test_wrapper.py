@@ -141,6 +141,19 @@ def test_two_first_runs_make_one_venv(checkout: Checkout) -> None:
     assert errors == [VENV_CREATED, "bake: waiting for another run that makes .venv\n"]
 
 
+@pytest.mark.parametrize("shell", ["msys", "cygwin"])
+def test_a_shell_of_windows_is_told_about_wsl2(checkout: Checkout, shell: str) -> None:
+    assert checkout.run("list", OSTYPE=shell) == (
+        1,
+        "",
+        "error: Bakehouse does not run on Windows itself\n"
+        "\n"
+        "hint: run `wsl --install`, then install Python and a container engine in WSL2 and run the command"
+        " there\n",
+    )
+    assert not (checkout.root / ".venv").exists()
+
+
 def test_the_first_python_that_is_new_enough_is_taken(checkout: Checkout) -> None:
     old = checkout.programs / "python3"
     old.write_text("#!/bin/sh\nexit 1\n")

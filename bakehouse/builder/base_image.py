@@ -136,7 +136,7 @@ def _install(
     """Let BuildKit run the build step, and write its root file system to an archive."""
     beat = Heartbeat(report, f"running: installation of the packages of {base.reference}")
 
-    def export(builder: str, watched: Watch | None) -> None:
+    def export(target: buildx.Target, builder: str, watched: Watch | None) -> None:
         def on_event(event: Event) -> None:
             beat.tick()
             if watched:
@@ -147,10 +147,11 @@ def _install(
         buildx.export_archive(target, exported, options)
 
     def bake(targets: Sequence[buildx.Target]) -> dict[str, buildx.BakedImage]:
+        [target] = targets
         if builders:
-            builders.run(builders.available()[0], export)
+            builders.run(builders.available()[0], partial(export, target))
         else:
-            export("", None)
+            export(target, "", None)
         return {}
 
     def on_failure(error: ImagesFailed, remaining: Sequence[buildx.Target]) -> NoReturn:

@@ -10,7 +10,7 @@ from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.build_inputs import StepNeeds, build_inputs, remote_inputs
 from bakehouse.builder.built_image import BuiltImage, record_configuration
-from bakehouse.builder.code_copies import write_code
+from bakehouse.builder.code_copies import require_modes, write_code
 from bakehouse.builder.disk_estimate import expected_bytes, layer_bytes
 from bakehouse.builder.progress import Progress
 from bakehouse.builder.remote import open_remote_build
@@ -114,9 +114,10 @@ def build(
     """
     absent = [image for image in images if not context.engine.image(image.reference)]
     _require_disk(absent, present, context)
-    base_image.ensure_bases((image.base for image in images), context)
     for image in images:
         write_code(image, context.project.state)
+        require_modes(image, context.project.images, context.project.state)
+    base_image.ensure_bases((image.base for image in images), context)
     baked, failures = _bake(images, absent, context)
     built = [_built(image, baked[image.name], context) for image in images if image.name in baked]
     try:

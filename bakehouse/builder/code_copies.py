@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+from bakehouse.errors import BuildError, Reason
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import Image
+from bakehouse.util.files import display_path
 
 CODE = "code"
 """Stage of the training code. It is empty in a Dockerfile, and the copies replace it in a build."""
+
+_MOVE = "move the project to another file system; in WSL2, out of `/mnt` into your home directory"
 
 
 def code_directory(state: Path, image: str) -> Path:
@@ -26,3 +30,21 @@ def write_code(image: Image, state: Path) -> None:
                 path.rmdir()
         elif path not in paths:
             path.unlink()
+
+
+def require_modes(image: Image, images: Path, state: Path) -> None:
+    """Raise BuildError if the copies of an image's files and code do not have the modes of the image.
+
+    The engine takes the mode of a file from the file system, so others would get another digest.
+    """
+    places = [(images, dockerfile.file_copies(image)), (state / "code", dockerfile.code_copies(image))]
+    for directory, copies in places:
+        for copy in copies:
+            path = directory / copy.path
+            if path.is_file() and bool(path.stat().st_mode & 0o100) != copy.is_executable:
+                must = "must" if copy.is_executable else "must not"
+                raise BuildError(
+                    f"`{display_path(directory)}` is on a file system that keeps no modes of files",
+                    reasons=(Reason(f"`{copy.path}` {must} be executable in the image"),),
+                    hint=_MOVE,
+                )

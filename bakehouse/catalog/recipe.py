@@ -302,6 +302,8 @@ def read_recipe(
         # In a matrix, a variable can be the mistake
         other = "" if fields.has("name") else proposed_name(name)
         hint = f"call it `{other}`" if other else ""
+        if other and (file := f"{other}{path.suffix}") in (entry.name for entry in path.parent.iterdir()):
+            hint = f"give it another name: `{file}` is next to it"
         fields.report(f"`{name}` is not an image name", fields.place("name"), label, hint)
     if fields.text("name", name) != name:
         fields.report(

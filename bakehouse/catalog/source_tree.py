@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from bakehouse.catalog import ignore_file
+from bakehouse.catalog import file_modes, ignore_file, spelling
 from bakehouse.catalog.ignore_file import IgnoreFile, State
 from bakehouse.catalog.secrets import Secret, secret_in_file
 from bakehouse.errors import Diagnostic, Location, RecipeError
@@ -129,6 +129,9 @@ def read_tree(
     except _TooMany:
         pass
     problems = reader.problems
+    for one, other in spelling.clashes(sorted(file.name for file in reader.files)):
+        message = f"only the case of names differs: `{source.name}/{one}` and `{source.name}/{other}`"
+        problems.append(Diagnostic(message, hint=spelling.HINT))
     if len(problems) > _MAX_PROBLEMS:
         more = Diagnostic(f"`{source.name}` has {len(problems) - _MAX_PROBLEMS} more mistakes")
         problems = [*problems[:_MAX_PROBLEMS], more]
@@ -330,7 +333,18 @@ class _Reader:
             self.allowed.append(name)
         elif secret:
             self.problems.append(self._found(secret, name, path))
-        self.files.append(SourceFile(name, path, status.st_size, bool(status.st_mode & 0o100)))
+        self.files.append(SourceFile(name, path, status.st_size, self._is_executable(name, path, status)))
+
+    def _is_executable(self, name: str, path: Path, status: os.stat_result) -> bool:
+        if self._git_modes is None:
+            return bool(status.st_mode & 0o100)
+        is_executable = self._git_modes.get(name)
+        return file_modes.is_script(path) if is_executable is None else is_executable
+
+    @cached_property
+    def _git_modes(self) -> Mapping[str, bool] | None:
+        directory = self._source if is_directory(self._source) else self._source.parent
+        return file_modes.executables(directory)
 
     def _found(self, secret: Secret, name: str, path: Path) -> Diagnostic:
         hint = self._hint.format(name=name)

@@ -2,13 +2,13 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from bakehouse.catalog import ignore_file
+from bakehouse.catalog import ignore_file, spelling
 from bakehouse.catalog.source_tree import Limits, SourceTree, read_tree
-from bakehouse.errors import Location
+from bakehouse.errors import Diagnostic, Location, Reason
 from bakehouse.util.files import display_path, is_directory, is_file
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
@@ -135,6 +135,8 @@ def read_code(fields: Fields, directory: Path, reach: Reach = ANYWHERE) -> tuple
         child.report(message, spot, hint=_near_entry_point(entry_point, tree))
     elif entry_point and (rule := tree.rule_of(entry_point)):
         _report_left_out(child, entry_point, rule, spot)
+    elif entry_point:
+        _check_spelling(child, "entry_point", source / entry_point)
     return _placed(tree, CODE_DIRECTORY, child, child.place("directory")), entry_point or None
 
 
@@ -164,7 +166,20 @@ def beside(fields: Fields, key: str, directory: Path, reach: Reach = ANYWHERE) -
         hint = "copy it into the project, or set `outside_project: true` in the recipe"
         fields.report(f"`{text}` is outside the project", fields.place(key), label, hint)
         return None
+    if path and (is_file(path) or is_directory(path)):
+        _check_spelling(fields, key, path)
     return path
+
+
+def _check_spelling(fields: Fields, key: str, path: Path) -> None:
+    """Report a path whose case differs from that on the disk, so that other hosts do not find it."""
+    text = fields.text(key)
+    listed = spelling.as_listed(text, path)
+    if listed not in (text, os.path.normpath(text)):
+        label = "most systems tell upper and lower case apart"
+        fields.report(
+            f"the disk spells `{text}` as `{listed}`", fields.place(key), label, f"write `{listed}`"
+        )
 
 
 def report_missing(fields: Fields, key: str, kind: str, directory: Path) -> None:
@@ -242,15 +257,27 @@ def hint_of(rule: str, name: str) -> str:
 
 def check_targets(placed: Placed, fields: Fields) -> None:
     """Report files whose path is that of another file, of a directory, or below a link of the base."""
-    taken: set[str] = set()
+    taken: dict[str, Location] = {}
     directories = {str(parent) for file, _ in placed for parent in PurePosixPath(file.target).parents}
     for file, spot in placed:
         if file.target in taken:
             fields.report(f"two files have the target `{file.target}`", spot)
         elif file.target in directories:
             fields.report(f"`{file.target}` is the path of a file and of a directory", spot)
-        taken.add(file.target)
+        taken[file.target] = spot
         for link, directory in _LINKS.items():
             if PurePosixPath(file.target).is_relative_to(link):
                 message = f"`{file.target}` is below `{link}`, a link in every base"
                 fields.report(message, spot, hint=f"write `{directory}{file.target.removeprefix(link)}`")
+    _check_case(taken, fields)
+
+
+def _check_case(spots: Mapping[str, Location], fields: Fields) -> None:
+    """Report targets in which only the case differs, if they are of two items: a tree reports its own."""
+    for one, other in spelling.clashes(spots):
+        spot = spots.get(other) or next(spots[path] for path in spots if path.startswith(f"{other}/"))
+        first = spots.get(one) or next(spots[path] for path in spots if path.startswith(f"{one}/"))
+        if spot != first:
+            message = f"only the case of names differs: `{one}` and `{other}`"
+            reason = Reason(f"`{one}` is set in", first)
+            fields.problems.add(Diagnostic(message, spot, reasons=(reason,), hint=spelling.HINT))

@@ -158,8 +158,7 @@ def engine_findings(engine: Daemon | UnavailableDaemon, hint: str = "") -> tuple
         cost = "nothing can be built, smoke-tested or pushed; list, resolve, explain, plan and render work"
         return (DoctorCheck("engine", CheckState.MISSING, problem.message, cost, problem.hint),)
     has = {
-        Feature.PLATFORM: ("engine's platform", engine.platform),
-        Feature.BRIDGE: ("default bridge", f"gateway {engine.bridge}"),
+        Feature.BRIDGE: ("default bridge", f"gateway {engine.bridge}, as the engine reports"),
         Feature.BUILDX: ("buildx", engine.buildx or ""),
         Feature.MEMORY_LIMIT: ("memory limits", "work"),
         Feature.CPU_LIMIT: ("limits of cores", "work"),
@@ -168,7 +167,10 @@ def engine_findings(engine: Daemon | UnavailableDaemon, hint: str = "") -> tuple
     missing = {lack.feature: lack for lack in daemon_info.missing_features(engine)}
     rights = "rootless, " if engine.rootless else ""
     detail = f"Docker {engine.version} at {engine.endpoint}, {rights}data in {engine.data_root}"
-    findings = [DoctorCheck("engine", CheckState.OK, detail)]
+    findings = [
+        DoctorCheck("engine", CheckState.OK, detail),
+        DoctorCheck("engine's platform", CheckState.OK, engine.platform),
+    ]
     for feature, (name, value) in has.items():
         if lack := missing.get(feature):
             findings.append(DoctorCheck(name, CheckState.MISSING, lack.message, lack.effect, lack.hint))
@@ -186,7 +188,7 @@ def emulation_finding(
     name = "other platforms"
     _, *others = emulation.runnable_platforms(engine, run)
     if others:
-        return (DoctorCheck(name, CheckState.OK, f"{', '.join(others)}, emulated"),)
+        return (DoctorCheck(name, CheckState.OK, f"{', '.join(others)}, emulated", emulation.COST),)
     missing = next(platform for platform in PLATFORMS if platform != engine.platform)
     detail = f"the engine does not run {missing} programs"
     cost = f"images for {missing} cannot be built or smoke-tested"

@@ -9,7 +9,6 @@ from bakehouse.analysis.size_check import SizeReader, stored_images
 from bakehouse.analysis.size_log import record_size
 from bakehouse.analysis.sizes import ImageSize, PartSize, parts_of
 from bakehouse.builder.pack import Packer
-from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import open_engine
 from bakehouse.errors import UsageError
 from bakehouse.ledger.releases import ReleaseRecord
@@ -36,7 +35,7 @@ def run(
     limit = sys.maxsize if is_verbose() else _MAX_ITEMS
     workspace, planned = selection.workspace, selection.plan.images
     others = _others(workspace, against, planned)
-    with open_engine(report, Feature.PLATFORM) as engine:
+    with open_engine(report) as engine:
         packer = Packer(engine, workspace.project.cache)
         stored = stored_images(packer, planned, selection.patterns, report)
         first = stored[0].image

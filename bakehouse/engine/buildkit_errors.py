@@ -1,12 +1,13 @@
 """Explanation of a failed bake: image, stage, output, source line and hint."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.engine import missing_packages
 from bakehouse.engine.buildkit_events import TAIL_LINES, Step
+from bakehouse.engine.docker_errors import NO_BRIDGE, NO_BRIDGE_HINT, no_bridge
 from bakehouse.engine.step_output import command_of, telling_lines
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, EngineError, Location, Reason
 from bakehouse.util.files import display_path, write_whole
@@ -23,6 +24,8 @@ _LOST_CONNECTION = re.compile(r"error reading from server: EOF")
 _LOST_LAYER = "the engine lost a layer"
 """BuildKit can drop a layer too early when a parallel build is interrupted; only a restart helps."""
 _LOST = re.compile(r"snapshot \S+ does not exist")
+_STAGE = re.compile(r"^FROM \S+ AS (?P<name>\S+)\n(?:(?!FROM ).*\n)*", re.MULTILINE)
+_READ = re.compile(r"(?:^FROM |\bfrom=)([\w.-]+)")
 _LOST_HINT = "restart the engine, then run the same command again (a BuildKit bug after an interrupted build)"
 _DISK = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
 _NO_SESSION = re.compile(r"no active sessions?\b|inconsistent graph state")
@@ -41,7 +44,7 @@ _PARTIAL = re.compile(r"failed to copy: unsupported offset")
 """BuildKit 0.13 keeps the part of an OCI layout's blob that it received before, but cannot read the rest."""
 _ENGINE_FAULTS = re.compile(
     f"{_LOST.pattern}|{_DISK.pattern}|{_NO_SESSION.pattern}|{_SECOND_DIAL.pattern}|{_SAME_IMAGE.pattern}|"
-    rf"{_REMOVED.pattern}",
+    rf"{_REMOVED.pattern}|{NO_BRIDGE.pattern}",
     re.MULTILINE,
 )
 """Failures of the engine itself, which affect all images."""
@@ -81,7 +84,12 @@ _BUILDS = "requirements-wheels"
 
 
 class LayerLost(BuildError):
-    """The engine lost a layer; after a restart all images can be built."""
+    """The engine lost a layer; after a restart, or without the cache of a stage, images can be built."""
+
+    stages: frozenset[str] = frozenset()
+    """The stages whose steps lack a layer, as far as they are known."""
+    read: frozenset[str] = frozenset()
+    """The stages that these read, which may have lost it."""
 
 
 class EngineGone(EngineError):
@@ -166,8 +174,12 @@ def explain(
     stopped = [name for name in failure.targets if name not in failed | failure.exported]
     affects_all = any(_ENGINE_FAULTS.search(cause.evidence) or not cause.images for cause in causes)
     diagnostics = [_diagnostic(cause, stopped if affects_all else (), sources, logs) for cause in causes]
-    if any(_LOST.search(cause.evidence) for cause in causes):
-        return LayerLost.of(*diagnostics)
+    if lost := [cause for cause in causes if _LOST.search(cause.evidence)]:
+        error = LayerLost.of(*diagnostics)
+        error.stages = frozenset(cause.stage for cause in lost if cause.stage)
+        files = {dockerfiles[name] for cause in lost for name in cause.images}
+        error.read = frozenset(name for file in files for name in _read_by(error.stages, file.read_text()))
+        return error
     if any(_PARTIAL.search(cause.evidence) for cause in causes):
         return TransferBroken.of(*diagnostics)
     if affects_all:
@@ -175,6 +187,13 @@ def explain(
         return EngineTimedOut.of(*diagnostics) if timed_out else BuildError.of(*diagnostics)
     by_network = all(diagnostic.hint == _NETWORK_HINT for diagnostic in diagnostics)
     return ImagesFailed(*diagnostics, images=failed, is_network_failure=by_network)
+
+
+def _read_by(stages: Collection[str], dockerfile: str) -> Iterator[str]:
+    """Yield the stages of a Dockerfile that some of its stages read."""
+    texts = {match["name"]: match[0] for match in _STAGE.finditer(dockerfile)}
+    for stage in texts.keys() & stages:
+        yield from texts.keys() & _READ.findall(texts[stage])
 
 
 def _causes(failure: Failure, dockerfiles: Mapping[str, Path]) -> list[_Cause]:
@@ -245,6 +264,8 @@ def _verdict(cause: _Cause) -> _Verdict:
         return _Verdict("the disk is full", _DISK_HINT)
     if _LOST.search(evidence):
         return _Verdict(_LOST_LAYER, _LOST_HINT)
+    if message := no_bridge(evidence):
+        return _Verdict(message, NO_BRIDGE_HINT)
     if _NO_SESSION.search(evidence):
         return _Verdict("a build step still belonged to a stopped build", _NO_SESSION_HINT)
     if _SECOND_DIAL.search(evidence):

@@ -15,6 +15,7 @@ from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, Layer
 from bakehouse.engine.buildkit_events import EXPORT, LOG_LINES, Event, Log, Output, Step, Tail, Tick, events
 from bakehouse.errors import EngineError
 from bakehouse.util import process
+from bakehouse.util.format import format_names
 from bakehouse.util.oci import PLATFORM, Digest
 from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
@@ -28,8 +29,8 @@ _NO_DEFAULT_LOAD = {"BUILDX_NO_DEFAULT_LOAD": "1"}
 """Otherwise buildx exports that target as an image without a name."""
 _SETTLE_SECONDS = 2.0
 """BuildKit ends the steps of a stopped call in the background; a call that shares them too early fails."""
-_MAX_RESTARTS = 3
-"""Limit of engine restarts for one set of images."""
+_MAX_REPAIRS = 3
+"""Limit of repairs of an engine that loses layers, for one set of images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class Target:
     part_of: str = ""
     """Target of the bake file: only its stage `stage` is built, without an image."""
     stage: str = ""
+    uncached: tuple[str, ...] = ()
+    """Stages that are built without their cache."""
     cache_from: tuple[str, ...] = ()
     cache_to: str = ""
 
@@ -118,7 +121,9 @@ def bake(
 
     outputs = dict.fromkeys((target.target for target in others), "type=cacheonly")
     digests = _call(targets, replace(options, on_event=report_first), outputs)
-    return digests | _call(others, replace(options, on_event=report_rest))
+    # The first call has built the stages anew
+    built = [replace(target, uncached=()) for target in others]
+    return digests | _call(built, replace(options, on_event=report_rest))
 
 
 def export_files(target: Target, to: Path, options: BakeOptions) -> None:
@@ -177,10 +182,12 @@ def bake_with_retries(
 
     Targets that failed because of the network are retried once, and so is an engine that timed out under
     load. `on_failure` receives the failures of each call and the remaining targets. `restart` restarts an
-    engine that lost a layer, if possible. Other failures that no image caused are raised.
+    engine that lost a layer, if possible; otherwise the stages that lack it are built without their cache.
+    Other failures that no image caused are raised.
     """
     remaining = list(targets)
-    restarts, has_timed_out = 0, False
+    repairs, has_timed_out = 0, False
+    uncached: frozenset[str] = frozenset()
     retried: frozenset[str] = frozenset()
     while remaining:
         try:
@@ -191,11 +198,20 @@ def bake_with_retries(
             has_timed_out = True
             report(f"{error.diagnostics[0].message}: retrying once")
             time.sleep(_SETTLE_SECONDS)
-        except LayerLost:
+        except LayerLost as error:
             # An interrupted build can lose a layer, and a failed image interrupts the others.
-            if restarts == _MAX_RESTARTS or not restart():
+            if repairs == _MAX_REPAIRS:
                 raise
-            restarts += 1
+            repairs += 1
+            if not restart():
+                # If a stage lacks a layer again, one that it reads has lost it.
+                new = error.stages - uncached or error.read - uncached
+                if not new:
+                    raise
+                uncached |= new
+                names = format_names(sorted(new))
+                report(f"the engine lost a layer (a BuildKit bug): building {names} without the cache")
+                remaining = [replace(target, uncached=tuple(sorted(uncached))) for target in remaining]
         except ImagesFailed as error:
             if error.is_network_failure and not error.images <= retried:
                 retried |= error.images
@@ -229,6 +245,7 @@ def _override(
             "contexts": {**target.contexts, **contexts},
             "tags": [*target.tags],
             "labels": dict(target.labels),
+            "no-cache-filter": [*target.uncached],
             "cache-from": [*target.cache_from],
             "cache-to": [target.cache_to] if target.cache_to else [],
         }

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from bakehouse.errors import Diagnostic, EngineError, Reason
 from bakehouse.util.json_reader import parse_json
-from bakehouse.util.oci import PLATFORM
 from bakehouse.util.process import MISSING_PROGRAM
 
 CLIENT_SECONDS = 30
@@ -26,7 +25,6 @@ REQUIRED_PROGRAMS = "Docker Engine 24 or newer and buildx 0.13 or newer"
 class Feature(StrEnum):
     """Features that a task can require of an engine."""
 
-    PLATFORM = "platform"
     BRIDGE = "default bridge"
     BUILDX = "buildx"
     MEMORY_LIMIT = "memory limit"
@@ -227,8 +225,6 @@ def unavailable(daemon: UnavailableDaemon, hint: str) -> Diagnostic:
 def _missing_feature(daemon: Daemon, feature: Feature) -> MissingFeature | None:
     texts = _MISSING[feature]
     match feature:
-        case Feature.PLATFORM:
-            has, value = daemon.platform == PLATFORM, daemon.platform
         case Feature.BRIDGE:
             has, value = daemon.bridge is not None, ""
         case Feature.BUILDX:
@@ -247,11 +243,6 @@ def _missing_feature(daemon: Daemon, feature: Feature) -> MissingFeature | None:
 
 _DELEGATE = "add `Delegate=cpu memory pids` to the systemd unit `user@.service`, or use an engine with root"
 _MISSING: Mapping[Feature, tuple[str, str, str]] = {
-    Feature.PLATFORM: (
-        f"the container engine runs {{}} containers, but the images are for {PLATFORM}",
-        "no image can be built or smoke-tested",
-        f"use an engine on a {PLATFORM} machine",
-    ),
     Feature.BRIDGE: (
         "the container engine has no default bridge network",
         "all RUN steps of a build fail with `network bridge not found`",

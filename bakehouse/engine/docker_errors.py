@@ -1,14 +1,16 @@
 """Translation of the docker SDK's exceptions into errors for users."""
 
 import contextlib
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
 
 from bakehouse.errors import Diagnostic, EngineError
 
+NO_BRIDGE = re.compile(r"adding interface veth\w* to bridge [\w.-]+ failed")
+NO_BRIDGE_HINT = "restart the engine: another program, such as a second engine, has removed its bridge"
 _HINTS = {
-    "adding interface veth": "another program removed the bridge of the engine: restart the engine",
     "could not select device driver": "containers cannot use GPUs here; run `bake doctor` for the reason",
     "nvidia-container-cli: device error": "this machine has fewer GPUs than all hosts together request",
 }
@@ -32,6 +34,12 @@ def translate_errors(action: str) -> Iterator[None]:
         raise EngineError.of(_connection_error(action, str(error))) from error
 
 
+def no_bridge(answer: str) -> str:
+    """Return the message for an engine whose bridge was removed; empty for another answer."""
+    match = NO_BRIDGE.search(answer)
+    return f"the bridge `{match[0].split()[-2]}` of the container engine does not exist" if match else ""
+
+
 def check_socket(host: str) -> None:
     """Check that the socket can be opened; the SDK hides the reason in three exceptions."""
     if not host.startswith("unix://"):
@@ -52,4 +60,6 @@ def _connection_error(action: str, answer: str) -> Diagnostic:
 
 def _request_error(action: str, error: Any, hint: str) -> Diagnostic:
     answer = " ".join(str(error.explanation or error).split())
+    if message := no_bridge(answer):
+        return Diagnostic(message, facts=(("action", action), ("answer", answer)), hint=NO_BRIDGE_HINT)
     return Diagnostic(f"the container engine could not {action}", facts=(("answer", answer),), hint=hint)

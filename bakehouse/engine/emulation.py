@@ -1,13 +1,18 @@
 """Platforms that a container engine runs: its own, and those that its kernel emulates."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from bakehouse.engine.buildx_builders import Program, read_workers
 from bakehouse.engine.daemon_info import Daemon, run_program
 from bakehouse.errors import EngineError, Reason
-from bakehouse.util.oci import PLATFORM, PLATFORMS
+from bakehouse.util.oci import PLATFORMS
 
-HINT = "run `apt-get install qemu-user-static binfmt-support`, or use an engine on a {} machine"
+HINT = (
+    "install qemu's user emulation on the engine's machine (on Debian `apt-get install qemu-user-static "
+    "binfmt-support`), or use an engine on a {} machine"
+)
+COST = "programs run many times slower, jobs with MPI do not start under qemu, and GPUs cannot be used"
+"""Effects of emulation."""
 
 
 def runnable_platforms(daemon: Daemon, run: Program = run_program) -> tuple[str, ...]:
@@ -19,9 +24,15 @@ def runnable_platforms(daemon: Daemon, run: Program = run_program) -> tuple[str,
     return (daemon.platform, *others)
 
 
+def notice(daemon: Daemon, platforms: Collection[str]) -> str:
+    """Return what to expect of the emulation of platforms; empty without emulation."""
+    emulated = sorted({*platforms} - {daemon.platform})
+    return f"the engine runs {daemon.platform} and emulates {', '.join(emulated)}: {COST}" if emulated else ""
+
+
 def require_platforms(daemon: Daemon, platforms: Iterable[str], run: Program = run_program) -> None:
-    """Raise EngineError for a platform that the engine does not run; others than the default are checked."""
-    other = {*platforms} - {PLATFORM, daemon.platform}
+    """Raise EngineError for a platform that the engine does not run."""
+    other = {*platforms} - {daemon.platform}
     for platform in sorted(other.difference(runnable_platforms(daemon, run)) if other else ()):
         message = f"the container engine does not run {platform} programs"
         engine = (("engine", f"{daemon.version} at {daemon.endpoint}"),)

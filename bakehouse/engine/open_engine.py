@@ -9,7 +9,7 @@ from bakehouse.engine.protocol import Engine
 from bakehouse.util.oci import PLATFORM
 from bakehouse.util.terminal import Reporter
 
-BUILD_FEATURES = (Feature.PLATFORM, Feature.BRIDGE, Feature.BUILDX)
+BUILD_FEATURES = (Feature.BRIDGE, Feature.BUILDX)
 """Features of an engine that builds and smoke tests need."""
 
 
@@ -19,14 +19,13 @@ def open_engine(
 ) -> Iterator[Engine]:
     """Yield this machine's engine, installed and started if needed, without remains of ended runs.
 
-    With the feature PLATFORM, it must run the programs of all `platforms`.
+    It must run the programs of all `platforms`. Commands that build hear what emulation costs.
     """
     daemon = provision.ensure(provision.ask_at_terminal, report)
-    # An engine on an Arm machine runs arm64 images
-    needed = [feature for feature in features if feature != Feature.PLATFORM or PLATFORM in platforms]
-    daemon_info.require(daemon, *needed)
-    if Feature.PLATFORM in features:
-        emulation.require_platforms(daemon, platforms)
+    daemon_info.require(daemon, *features)
+    emulation.require_platforms(daemon, platforms)
+    if Feature.BUILDX in features and (line := emulation.notice(daemon, platforms)):
+        report(line)
     connected = docker.connect()
     with contextlib.closing(connected):
         connected.sweep()

@@ -18,7 +18,6 @@ from bakehouse.builder.progress import Progress
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.engine import emulation, provision
-from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError, NotReleasableError, Problems, UsageError
 from bakehouse.fetch.project_fetcher import open_fetcher
@@ -94,7 +93,7 @@ def ensure_built(selection: Selection, report: Reporter, *, tested: bool = False
     """
     state = selection.workspace.project.state
     plan = runnable_plan(selection, selection.plan, report)
-    with open_engine(report, Feature.PLATFORM, platforms=platforms_of(plan.images)) as engine:
+    with open_engine(report, platforms=platforms_of(plan.images)) as engine:
         stored_images = [(image, engine.image(image.reference)) for image in plan.images]
         built = tuple(
             BuiltImage.stored_as(stored, image, engine, state) for image, stored in stored_images if stored
@@ -113,7 +112,7 @@ def ensure_built(selection: Selection, report: Reporter, *, tested: bool = False
 def manifest_digests(selection: Selection, report: Reporter) -> tuple[tuple[BuiltImage, Digest], ...]:
     """Return built images with the digests of their manifests, which a push gives to registries."""
     images = selection.plan.images
-    with open_engine(report, Feature.PLATFORM, platforms=platforms_of(images)) as engine:
+    with open_engine(report, platforms=platforms_of(images)) as engine:
         packer = Packer(engine, selection.workspace.project.cache)
         return tuple(
             (built, packer.pack(built, FORMS[built.image.format], report).manifest.digest)
@@ -163,8 +162,12 @@ def runnable_plan(selection: Selection, plan: Plan, report: Reporter) -> Plan:
     EngineError if none is left.
     """
     images = plan.images
-    for platform in sorted({*platforms_of(images)} - {PLATFORM}):
-        daemon = provision.ensure(provision.ask_at_terminal, report)
+    platforms = {*platforms_of(images)}
+    if platforms == {PLATFORM}:
+        # All or none, as `open_engine` finds
+        return plan
+    daemon = provision.ensure(provision.ask_at_terminal, report)
+    for platform in sorted(platforms):
         try:
             emulation.require_platforms(daemon, [platform])
         except EngineError as error:
@@ -222,7 +225,7 @@ def require_budgets(workspace: Workspace, built: Sequence[BuiltImage], report: R
     """Check the size budgets of images."""
     if any(item.image.budgets for item in built):
         platforms = platforms_of(item.image for item in built)
-        with open_engine(report, Feature.PLATFORM, platforms=platforms) as engine:
+        with open_engine(report, platforms=platforms) as engine:
             packer = Packer(engine, workspace.project.cache)
             reader = size_check.SizeReader(packer, workspace.templates, report)
             size_check.require_budgets(reader, built)

@@ -60,7 +60,7 @@ def run_job(
         [built] = ensure_built(selection, report)
         reference = built.stored
     platforms = [recipe.platform] if recipe else [PLATFORM]
-    with open_engine(report, Feature.PLATFORM, platforms=platforms) as engine:
+    with open_engine(report, platforms=platforms) as engine:
         if not selection:
             found = (engine.image(name) for name in local_references(workspace, image))
             stored = next(filter(None, found), None)

@@ -15,7 +15,6 @@ from bakehouse.cluster import smoke as cluster_smoke
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.cluster.smoke_runners import PrintedJob
-from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.errors import Diagnostic, Problems, RecipeError, SmokeError, UsageError
 from bakehouse.jobs.job_spec import JobSpec
@@ -166,7 +165,7 @@ def smoke_elsewhere(
 def pulled_image(selection: Selection, image_uri: str, report: Reporter) -> BuiltImage:
     """Return a pulled image as a build of the selected recipe. Raises UsageError if it is not one."""
     image = selection.image
-    with open_engine(report, Feature.PLATFORM, platforms=[image.platform]) as engine:
+    with open_engine(report, platforms=[image.platform]) as engine:
         stored = engine.image(image_uri)
         if stored is None:
             raise UsageError(f"the engine has no image `{image_uri}`", hint=f"run `docker pull {image_uri}`")

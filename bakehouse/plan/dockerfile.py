@@ -3,6 +3,7 @@
 Templates only insert values. Filters of this module quote all values that come from recipes.
 """
 
+import contextlib
 import difflib
 import json
 import os
@@ -15,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bakehouse.catalog.file_modes import keeps_modes
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError, StaleError
 from bakehouse.plan import image_lock, layers
 from bakehouse.plan.model import DNF_TEMPLATE, BootstrappedBase, Image, Plan, RegistryBase, Stage, wrapped
@@ -85,7 +87,9 @@ class RenderedFile:
             write_whole(path, self.content)
         mode = 0o755 if self.is_executable else 0o644
         if path.stat().st_mode & 0o777 != mode:
-            path.chmod(mode)
+            # Some file systems without modes refuse them.
+            with contextlib.suppress(PermissionError):
+                path.chmod(mode)
         return is_new
 
 
@@ -134,10 +138,7 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
         # The template is part of the keys of all images
         option = f"docker build --platform {image.platform} "
         dockerfile = dockerfile.replace("docker build ", option, 1)
-    copies = [
-        RenderedFile(f"{image.name}/files{file.target}", file.content, file.is_executable, is_copy=True)
-        for file in image.content.files
-    ]
+    copies = file_copies(image)
     return (
         RenderedFile(f"{image.name}/{FILE}", dockerfile.encode()),
         *_inputs(image.name, dockerfile, templates, [inputs, *(text.inputs for text in texts)]),
@@ -145,6 +146,14 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
         RenderedFile(f"{image.name}/{image_lock.FILE}", image_lock.text(image).encode()),
         *([RenderedFile(f"{image.name}/{GITIGNORE}", _IGNORE_COPIES)] if copies else []),
         *copies,
+    )
+
+
+def file_copies(image: Image) -> tuple[RenderedFile, ...]:
+    """Return the files of the recipe, which the Dockerfile copies."""
+    return tuple(
+        RenderedFile(f"{image.name}/files{file.target}", file.content, file.is_executable, is_copy=True)
+        for file in image.content.files
     )
 
 
@@ -218,7 +227,7 @@ def stale(files: Iterable[RenderedFile], directory: Path, names: Iterable[str]) 
             continue
         if old != file.content:
             problems.append(_stale(f"`images/{path}` is out of date", tail=_difference(old, file.content)))
-        elif bool(mode & 0o100) != file.is_executable:
+        elif bool(mode & 0o100) != file.is_executable and keeps_modes(directory):
             must = "must" if file.is_executable else "must not"
             problems.append(_stale(f"`images/{path}` {must} be executable"))
     paths = (path.relative_to(directory) for path in leftovers(rendered.values(), directory, names))

@@ -32,7 +32,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o644)
+            # Some file systems without modes refuse them.
+            with contextlib.suppress(PermissionError):
+                os.fchmod(file.fileno(), 0o644)
             Path(file.name).replace(path)
 
 

@@ -94,6 +94,18 @@ def changes(directory: Path, paths: Iterable[Path]) -> tuple[str, ...]:
     return tuple(line[3:] for line in output.split("\0") if line)
 
 
+def executables(directory: Path) -> dict[str, bool]:
+    """Return whether git has the files below a directory as executable, by path. Raises GitError."""
+    at = ("-C", str(directory))
+    index = directory / os.fsdecode(_git(*at, "rev-parse", "--git-path", "index")).strip()
+    if index.is_file():
+        # A cache of what is read sees that this file changes
+        index.open("rb").close()
+    lines = _git(*at, "ls-files", "--stage", "-z", "--", ".").split(b"\0")
+    entries = (os.fsdecode(line).partition("\t") for line in lines if line)
+    return {path: _MODES.get(entry[:6]) == 0o755 for entry, _, path in entries}
+
+
 def commit(directory: Path, paths: Sequence[Path], message: str) -> None:
     """Commit the files below paths, and nothing else. Raises GitError."""
     names = [*map(str, paths)]

@@ -1,6 +1,7 @@
 """Whole builds with a fake docker command: bases, the call of buildx, verification."""
 
 import io
+import json
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -39,6 +40,20 @@ case "$*" in
 *" b") echo '{{"vertexes": [{{"digest": "d", "name": "[b m 2/2] RUN make", "error": "exit code: 2"}}]}}' >&2
     exit 1 ;;
 esac
+{BAKE}"""
+
+
+# As after an interrupted build, until the stage is built without its cache
+INTERRUPTED = f"""\
+[ "$1 $2" = "buildx bake" ] || exit 1
+number=$(ls | grep -c override)
+for argument; do case $argument in */override.json) cp "$argument" "override-$number.json" ;; esac; done
+if ! grep -q no-cache-filter "override-$number.json"; then
+    error="failed to commit 14wp to ikk8 during finalize: snapshot 14wp does not exist: not found"
+    step='"digest": "d", "name": "[m 2/2] RUN make"'
+    echo "{{\\"vertexes\\": [{{$step, \\"error\\": \\"$error\\"}}]}}" >&2
+    exit 1
+fi
 {BAKE}"""
 
 
@@ -169,6 +184,16 @@ def test_an_image_that_fails_does_not_keep_others_from_being_built(
         bakehouse.build(IMAGE, plans.changed(IMAGE, name="b"))
 
     assert bakehouse.verified == ["a"]
+
+
+def test_a_lost_layer_is_made_again_on_an_engine_that_may_not_be_restarted(
+    bakehouse: Bakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, monkeypatch, docker=INTERRUPTED)
+
+    assert [built.image.name for built in bakehouse.build()] == ["a"]
+    calls = (json.loads(path.read_text())["target"]["a"] for path in sorted(tmp_path.glob("override-*")))
+    assert [call.get("no-cache-filter") for call in calls] == [None, ["m"]]
 
 
 def test_all_that_differs_from_what_is_declared_is_reported() -> None:

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.engine.buildkit_errors import EngineTimedOut, Failure, ImagesFailed, TransferBroken, explain
+from bakehouse.engine.buildkit_errors import (
+    EngineTimedOut,
+    Failure,
+    ImagesFailed,
+    LayerLost,
+    TransferBroken,
+    explain,
+)
 from bakehouse.engine.buildkit_events import Step
 from bakehouse.errors import BuildError, EngineError
 
@@ -118,6 +125,36 @@ error: image `a` failed to build: stage `metis` failed with exit code 2
 """
     )
     assert (project / "build/logs/a-metis.log").read_text().splitlines() == [*lines]
+
+
+def test_a_removed_bridge_stops_all_images() -> None:
+    # As an engine whose bridge was deleted says
+    error = (
+        'process "/x" did not complete successfully: failed to create endpoint b0m1 on network bridge: '
+        "adding interface veth3efb44f to bridge docker0 failed: Device does not exist"
+    )
+    assert failure_message(step(error)) == (
+        """\
+error: image `a` failed to build: the bridge `docker0` of the container engine does not exist
+  step       metis 2/2
+  command    make -j 2 && make install
+  not built  `b` (stopped by this failure)
+
+hint: restart the engine: another program, such as a second engine, has removed its bridge
+"""
+    )
+
+
+def test_the_stages_that_lack_a_layer_are_known() -> None:
+    failed = step("failed to stat active key during commit: snapshot 14wp does not exist: not found")
+    error = explain(Failure(("a",), (failed,), {}, "", frozenset()), {"a": Path("images/a/Dockerfile")}, {})
+    assert isinstance(error, LayerLost)
+    assert (error.stages, error.read) == ({"metis"}, {"base"})
+
+    failed = step(failed.error, stage="image")
+    error = explain(Failure(("a",), (failed,), {}, "", frozenset()), {"a": Path("images/a/Dockerfile")}, {})
+    assert isinstance(error, LayerLost)
+    assert error.read == {"base", "metis"}
 
 
 def test_a_shared_stage_fails_for_all_its_images() -> None:

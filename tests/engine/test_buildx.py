@@ -258,7 +258,7 @@ def goes(
     left, calls, restarts = list(errors), list[list[str]](), list[int]()
 
     def bake(targets: Sequence[Target]) -> dict[str, BakedImage]:
-        calls.append([target.name for target in targets])
+        calls.append(["-".join((target.name, *target.uncached)) for target in targets])
         if error := left.pop(0):
             raise error
         return {target.name: BakedImage(Digest("sha256:1"), Digest("sha256:2")) for target in targets}
@@ -307,6 +307,31 @@ def test_an_engine_that_lost_a_layer_is_restarted_and_given_the_same_again() -> 
 
 def test_an_engine_that_cannot_be_restarted_is_not_asked_again() -> None:
     assert goes(LOST, None, restart=False) == ([["a", "b", "c"]], 1)
+
+
+def lost(stage: str, *read: str) -> LayerLost:
+    error = LayerLost("the engine lost a layer")
+    error.stages, error.read = frozenset({stage}), frozenset(read)
+    return error
+
+
+def test_an_engine_that_cannot_be_restarted_builds_the_stages_without_a_layer_anew() -> None:
+    messages = list[str]()
+
+    assert goes(lost("metis"), lost("python"), None, restart=False, messages=messages) == (
+        [["a", "b", "c"], ["a-metis", "b-metis", "c-metis"], *[[f"{name}-metis-python" for name in "abc"]]],
+        2,
+    )
+    assert messages == [
+        "the engine lost a layer (a BuildKit bug): building `metis` without the cache",
+        "the engine lost a layer (a BuildKit bug): building `python` without the cache",
+    ]
+
+
+def test_a_stage_that_lacks_a_layer_again_is_given_up_after_those_that_it_reads() -> None:
+    again = lost("metis", "toolchain")
+    calls, _ = goes(again, again, again, None, restart=False)
+    assert [names[0] for names in calls] == ["a", "a-metis", "a-metis-toolchain"]
 
 
 def test_an_engine_that_goes_on_losing_layers_is_given_up() -> None:

@@ -34,6 +34,23 @@ def test_missing_gpus(explanation: str, hint: str) -> None:
     )
 
 
+def test_a_removed_bridge() -> None:
+    answer = (
+        "failed to create endpoint a on network bridge: adding interface vethb7f2ec7 to bridge docker0 "
+        "failed: Device does not exist"
+    )
+    with pytest.raises(EngineError) as caught, translate_errors("start a container"):
+        raise api_error(answer)
+
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: the bridge `docker0` of the container engine does not exist\n"
+        "  action  start a container\n"
+        f"  answer  {answer}\n"
+        "\n"
+        "hint: restart the engine: another program, such as a second engine, has removed its bridge\n"
+    )
+
+
 def test_an_unknown_error_has_no_hint() -> None:
     explanation = "all pools are used"
     with pytest.raises(EngineError) as caught, translate_errors("make a network"):

@@ -56,8 +56,8 @@ def test_a_platform_that_the_engine_does_not_run_is_refused() -> None:
         "  because it runs linux/amd64, and its kernel has no emulator for linux/arm64\n"
         "  engine  26.1.5 at unix:///var/run/docker.sock\n"
         "\n"
-        "hint: run `apt-get install qemu-user-static binfmt-support`, or use an engine on a linux/arm64"
-        " machine\n"
+        "hint: install qemu's user emulation on the engine's machine (on Debian `apt-get install"
+        " qemu-user-static binfmt-support`), or use an engine on a linux/arm64 machine\n"
     )
 
 
@@ -72,3 +72,11 @@ def test_the_engines_own_platform_needs_no_question(platform: str) -> None:
     require_platforms(dataclasses.replace(ENGINE, platform=platform), [platform], client)
 
     assert client.commands == []
+
+
+def test_the_default_platform_is_emulated_too() -> None:
+    engine = dataclasses.replace(ENGINE, platform="linux/arm64")
+    require_platforms(engine, ["linux/amd64"], Client("linux/arm64, linux/amd64"))
+
+    with pytest.raises(EngineError, match="does not run linux/amd64 programs"):
+        require_platforms(engine, ["linux/amd64"], Client("linux/arm64"))

@@ -63,5 +63,40 @@ def test_the_platforms_of_the_images_must_run(
     monkeypatch.setattr(emulation, "require_platforms", require_platforms)
     monkeypatch.setattr(daemon_info, "require", require)
 
-    with open_engine.open_engine(print, Feature.PLATFORM, platforms=["linux/arm64"]):
+    with open_engine.open_engine(print, platforms=["linux/arm64"]):
         assert required == ["linux/arm64"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "lines"),
+    [
+        ("linux/amd64", []),
+        (
+            "linux/arm64",
+            [
+                "the engine runs linux/amd64 and emulates linux/arm64: programs run many times slower, jobs"
+                " with MPI do not start under qemu, and GPUs cannot be used"
+            ],
+        ),
+    ],
+)
+def test_the_cost_of_emulation_is_said_before_a_build(
+    platform: str, lines: list[str], connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emulation, "require_platforms", lambda *_: None)
+    said = list[str]()
+
+    with open_engine.open_engine(said.append, *open_engine.BUILD_FEATURES, platforms=[platform]):
+        assert said == lines
+
+
+def test_a_platform_that_is_not_emulated_is_refused_before_a_build(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provision, "ensure", lambda *_: replace(ENGINE, platform="linux/arm64"))
+    monkeypatch.setattr(emulation, "runnable_platforms", lambda daemon, run: (daemon.platform,))
+
+    opened = open_engine.open_engine(print, *open_engine.BUILD_FEATURES)
+    with pytest.raises(EngineError, match="does not run linux/amd64 programs"), opened:
+        pass
+    assert connection.calls == []

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bakehouse.engine import buildkit_errors, daemon_info, docker, dockerd, provision
+from bakehouse.engine import buildkit_errors, buildx, daemon_info, docker, dockerd, provision
 from bakehouse.engine.buildkit_errors import Failure
 from bakehouse.engine.buildkit_events import Log
 from bakehouse.engine.daemon_info import Daemon, Feature, UnavailableDaemon, UnavailableReason
@@ -316,6 +316,39 @@ def test_an_engine_that_lost_a_layer_is_healed_by_a_restart(
         assert provision.restart(quiet, paths)
         subprocess.run(build, capture_output=True, check=True)
         assert connected.image(reference) == image
+
+
+def test_an_engine_that_lost_a_layer_is_healed_without_a_restart(
+    saved_base: tuple[str, bytes], paths: DaemonPaths, tmp_path: Path
+) -> None:
+    reference, archive = saved_base
+    dockerd.start(paths, quiet)
+    subprocess.run(["docker", "load", "--quiet"], input=archive, stdout=subprocess.DEVNULL, check=True)
+    dockerfile = f"FROM {reference} AS one\nRUN --network=none echo 1 > /a\nFROM one AS two\n"
+    directory = tmp_path / "images/a"
+    directory.mkdir(parents=True)
+    (directory / "Dockerfile").write_text(dockerfile)
+    bake_file = {"target": {"a": {"context": "images/a", "tags": ["lost:1"], "output": ["type=image"]}}}
+    (directory / "docker-bake.json").write_text(json.dumps(bake_file))
+    target = buildx.Target("a", "a", Path("images/a/docker-bake.json"))
+    options = buildx.BakeOptions(tmp_path, tmp_path / "state", lambda event: None)
+    buildx.export_archive(target, tmp_path / "first.tar", options)
+    lose_a_layer(paths)
+    (directory / "Dockerfile").write_text(f"{dockerfile}RUN --network=none echo 2 > /b\n")
+    messages = list[str]()
+
+    buildx.bake_with_retries(
+        [target],
+        lambda targets: buildx.bake(targets, options),
+        lambda error, targets: pytest.fail(str(error)),
+        lambda: False,
+        messages.append,
+    )
+
+    assert messages == [
+        "the engine lost a layer (a BuildKit bug): building `two` without the cache",
+        "the engine lost a layer (a BuildKit bug): building `one` without the cache",
+    ]
 
 
 def lose_a_layer(paths: DaemonPaths) -> None:

@@ -1,30 +1,36 @@
 """Builds of images whose platform the engine does not run."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import emulation, provision
+from bakehouse.engine.daemon_info import Daemon
 from bakehouse.errors import EngineError
 from bakehouse.pipeline.build import runnable_plan
 from bakehouse.plan.workspace import open_workspace, raise_failures, select
+from tests.support.daemons import ENGINE
 from tests.support.errors import error_text
 
-HINT = "run `apt-get install qemu-user-static binfmt-support`, or use an engine on a linux/arm64 machine"
+HINT = (
+    "install qemu's user emulation on the engine's machine (on Debian `apt-get install qemu-user-static "
+    "binfmt-support`), or use an engine on a linux/arm64 machine"
+)
 
 
 @pytest.fixture(autouse=True)
 def engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine without emulation."""
 
-    def require_platforms(daemon: None, platforms: Iterable[str]) -> None:
-        [platform] = platforms
-        raise EngineError(
-            f"the container engine does not run {platform} programs", hint=emulation.HINT.format(platform)
-        )
+    def require_platforms(daemon: Daemon, platforms: Iterable[str]) -> None:
+        for platform in {*platforms} - {daemon.platform}:
+            raise EngineError(
+                f"the container engine does not run {platform} programs", hint=emulation.HINT.format(platform)
+            )
 
-    monkeypatch.setattr(provision, "ensure", lambda *_: None)
+    monkeypatch.setattr(provision, "ensure", lambda *_: ENGINE)
     monkeypatch.setattr(emulation, "require_platforms", require_platforms)
 
 
@@ -62,3 +68,14 @@ def test_an_engine_that_runs_none_of_the_images_is_an_error(pattern: str) -> Non
 
     with pytest.raises(EngineError, match="does not run linux/arm64 programs"):
         runnable_plan(selection, selection.plan, print)
+
+
+def test_an_engine_on_an_arm_machine_leaves_out_images_of_the_other_platform(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(provision, "ensure", lambda *_: replace(ENGINE, platform="linux/arm64"))
+    selection = select(open_workspace(HOME), ["mpi-cpu*"])
+
+    assert [image.name for image in runnable_plan(selection, selection.plan, print).images] == [
+        "mpi-cpu-arm64"
+    ]

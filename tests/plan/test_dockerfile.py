@@ -760,6 +760,17 @@ def test_the_mode_of_a_file_counts(tmp_path: Path) -> None:
     ]
 
 
+def test_modes_are_not_compared_where_the_file_system_keeps_none(tmp_path: Path) -> None:
+    file = RenderedFile("small/inputs/run.sh", b"y\n", is_executable=True)
+    file.write(tmp_path)
+    (tmp_path / file.path).chmod(0o644)
+    assert rendering.stale([file], tmp_path, ["small"])
+
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/config").write_text("[core]\n\tfilemode = false\n")
+    assert rendering.stale([file], tmp_path, ["small"]) == []
+
+
 def test_copies_of_own_files_are_not_checked(tmp_path: Path) -> None:
     copies = [
         RenderedFile("small/files/new", b"y\n", is_copy=True),

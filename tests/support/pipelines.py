@@ -100,7 +100,7 @@ def requirements_file(project: Path) -> str:
 
     The wheel is a stub of Bakehouse, whose `bake` runs this checkout.
     """
-    entry_points = "[console_scripts]\nbake = bakehouse.cli.main:main\n"
+    entry_points = "[console_scripts]\nbake = bakehouse.__main__:main\n"
     files = {"bakehouse-1.0.dist-info/entry_points.txt": entry_points}
     path = wheel(project / "wheels", "bakehouse", "1.0", files=files)
     return f"./wheels/{path.name} --hash=sha256:{sha256(path)}\n"

@@ -1,0 +1,54 @@
+"""Commands on Windows itself, simulated: the platform's name, and no modules that only POSIX systems have."""
+
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from bakehouse.catalog.project import HOME
+
+ENTRY_POINT = "bakehouse.__main__:main"
+BAKE_ON_WINDOWS = """\
+import sys
+sys.platform = "{}"
+sys.modules |= dict.fromkeys(["fcntl", "grp", "pwd", "resource", "termios"])
+from bakehouse.__main__ import main
+main()
+"""
+ANSWER = """\
+error: Bakehouse does not run on Windows itself
+  because images are for Linux, and it needs the files and locks of a POSIX system
+
+hint: run `wsl --install`, then install Python and a container engine in WSL2 and run the command there
+"""
+
+
+def run(platform: str, *words: str) -> tuple[int, str, str]:
+    code = BAKE_ON_WINDOWS.format(platform)
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=HOME, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("platform", ["win32", "cygwin"])
+@pytest.mark.parametrize("words", ["explain mpi-cpu", "build mpi-cpu"])
+def test_every_command_says_that_it_needs_wsl2(platform: str, words: str) -> None:
+    assert run(platform, *words.split()) == (1, "", ANSWER)
+
+
+def test_the_same_entry_point_runs_on_other_systems() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bakehouse", "--version"], cwd=HOME, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.split()[0]) == (0, "bake")
+
+
+def test_the_installed_command_has_this_entry_point() -> None:
+    settings = tomllib.loads((HOME / "pyproject.toml").read_text())
+    assert settings["project"]["scripts"] == {"bake": ENTRY_POINT}
+
+
+def test_urls_of_images_are_found_on_windows() -> None:
+    code = BAKE_ON_WINDOWS.format("win32").replace("from bakehouse.__main__ import main\nmain()", "")
+    code += "import bakehouse.image_uris"
+    subprocess.run([sys.executable, "-c", code], cwd=HOME, check=True)
