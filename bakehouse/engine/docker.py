@@ -204,8 +204,10 @@ class DockerEngine:
         api = self._client.api
         with translate_errors("weigh the build cache"):
             # `df()` of the SDK also weighs images and volumes, which takes much longer.
-            answer = api._result(api._get(api._url("/system/df"), params={"type": "build-cache"}), json=True)
-        return sum(record["Size"] for record in answer["BuildCache"] or ())
+            url = f"{api.base_url}/v{api.api_version}/system/df"
+            response = api.get(url, params={"type": "build-cache"}, timeout=api.timeout)
+            response.raise_for_status()
+        return sum(record["Size"] for record in response.json()["BuildCache"] or ())
 
     def close(self) -> None:
         self._closed = True

@@ -22,9 +22,10 @@ def matches(ledger: Mapping[str, Sequence[ReleaseRecord]], text: str) -> dict[st
 
 
 def _has_digest(record: ReleaseRecord, text: str) -> bool:
-    digest = _DIGEST.fullmatch(text.rpartition("@")[2])
-    names = (record.digest, record.config)
-    return bool(digest) and any(name.removeprefix("sha256:").startswith(digest[1]) for name in names)
+    if digest := _DIGEST.fullmatch(text.rpartition("@")[2]):
+        names = (record.digest, record.config)
+        return any(name.removeprefix("sha256:").startswith(digest[1]) for name in names)
+    return False
 
 
 def _has_tag(record: ReleaseRecord, text: str) -> bool:

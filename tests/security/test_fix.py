@@ -12,7 +12,8 @@ from bakehouse.builder.build_log import Build, record_build
 from bakehouse.builder.timings import StepTime
 from bakehouse.catalog import project as settings
 from bakehouse.errors import VulnerableError
-from bakehouse.plan.model import Image, ImageKey, Plan
+from bakehouse.lock import locking
+from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, Plan
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.security import fix as fixing
 from bakehouse.security.findings import PackageFinding, SecurityReport, Usage, Vulnerability, require_clean
@@ -118,10 +119,11 @@ def test_each_suite_has_versions_of_its_own(
             name: tuple(replace(deb, version=version) for deb in image.debs if deb.name == "openssl")
             for name, version in versions.items()
         }
+        assert isinstance(image.base, BootstrappedBase)
         bare = plans.changed(image, stages=(), toolchain_debs=(), base=replace(image.base, debs=()))
         return [plans.changed(bare, name=name, apt_debs=debs[name]) for name in versions]
 
-    monkeypatch.setattr(fixing.locking, "run", lambda *_, **__: ())
+    monkeypatch.setattr(locking, "run", lambda *_, **__: ())
     planned = SimpleNamespace(plan=Plan(tuple(images(locked))))
     monkeypatch.setattr(fixing, "select", lambda *_: planned)
     usages = (Usage("twelve", "packages", in_image=True),)
