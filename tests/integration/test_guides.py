@@ -39,6 +39,9 @@ NOT_RUN = (
         "needs a checkout beside the project, see tests/ci/test_pipelines.py",
     ),
     (r"origin/main|images\.txt", "needs a remote repository"),
+    (r"--job v3\.yaml", "needs an environment with SDK v3, see test_launchers.py"),
+    (r"--job failed\.json", "needs the answer of SageMaker for a job of the reader"),
+    (r"bake run mpi-cpu --source-dir src", "needs a script that fails, see test_run_failures.py"),
     (
         r"bake launch |--on sagemaker",
         "needs an AWS account, see test_launch_settings.py and test_smoke_job.py",
