@@ -199,7 +199,7 @@ def _digest_at(stored: StoredImage, number: int) -> str:
 
 
 def _config(side: Side, stored: StoredImage) -> bytes:
-    return side.engine.read_image(stored.digest, lambda digest: None).config
+    return side.engine.read_config(stored.digest)
 
 
 def _settings(first: bytes, second: bytes) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def configuration_digest(stored: Digest, engine: Engine, state: Path) -> Digest:
     except OSError:
         pass
     with usage_lock.engine_in_use():
-        config = engine.read_image(stored, lambda digest: None).config
+        config = engine.read_config(stored)
     return record_configuration(stored, digest_of(config), state)
 
 

@@ -34,7 +34,7 @@ _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = tuple(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
 _CODE = (f"{_PACKAGE}{os.sep}", f"{Path(os.__file__).parent}{os.sep}", *_LIBRARIES)
 """Directories of modules, which are read when they are imported."""
-_FORMAT = "1"
+_FORMAT = "2"
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a further change of a file changes its status, on any file system."""
 _MAX_FILES = 50_000

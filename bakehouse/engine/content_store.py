@@ -46,6 +46,18 @@ def read(image: str, data_root: Path, reader_of: ReaderOf, on_progress: OnProgre
             return _read(manifest, config, layers, reader_of, on_progress)
 
 
+def read_config(image: str, data_root: Path) -> bytes | None:
+    """Read the configuration of an image, as JSON; None where this process cannot read the store.
+
+    A pulled image lacks the blobs of layers that a build had already unpacked.
+    """
+    try:
+        manifest = json.loads(_blob(data_root, image).read_bytes())
+        return _blob(data_root, manifest["config"]["digest"]).read_bytes()
+    except (OSError, KeyError, ValueError):
+        return None
+
+
 def _read(
     manifest: dict[str, Any],
     config: bytes,

@@ -120,6 +120,15 @@ class DockerEngine:
             with contextlib.closing(chunks):
                 return image_archive.walk(chunks, reader_of, on_progress)
 
+    def read_config(self, reference: str) -> bytes:
+        with translate_errors(f"save `{reference}`"):
+            image = str(self._client.images.get(reference).id)
+            data_root = Path(self._client.info()["DockerRootDir"])
+            if config := content_store.read_config(image, data_root):
+                return config
+            with contextlib.closing(self._client.api.get_image(reference)) as chunks:
+                return image_archive.walk_to_config(chunks)
+
     @contextlib.contextmanager
     def container(self, spec: ContainerSpec) -> Iterator[Container]:
         with translate_errors(f"create a container of `{spec.image}`"):

@@ -64,11 +64,26 @@ def walk(
     chunks: Iterable[bytes], reader_of: ReaderOf, on_progress: OnProgress = lambda number: None
 ) -> SavedImage:
     """Read an image from its archive."""
+    with unreadable_as_engine_error():
+        return _image(*_members(chunks, reader_of, on_progress))
+
+
+def walk_to_config(chunks: Iterable[bytes]) -> bytes:
+    """Read the configuration of an image from its archive, which may lack layers."""
+    with unreadable_as_engine_error():
+        _, documents, _ = _members(chunks, lambda digest: None, lambda number: None)
+        return _config(documents)[1]
+
+
+def _members(
+    chunks: Iterable[bytes], reader_of: ReaderOf, on_progress: OnProgress
+) -> tuple[dict[str, LayerBlob], dict[str, bytes], dict[str, str]]:
+    """Return the layers, documents and links of an archive by name."""
     blobs: dict[str, LayerBlob] = {}
     documents: dict[str, bytes] = {}
     links: dict[str, str] = {}
     stream = buffered(chunks, on_progress)
-    with unreadable_as_engine_error(), tarfile.open(fileobj=stream, mode="r|") as archive:
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
         while member := archive.next():
             if member.isreg():
                 _take(archive, member, blobs, documents, reader_of)
@@ -78,7 +93,7 @@ def walk(
         # Read the engine's response to its end; otherwise the connection is aborted
         while stream.read(READ_BYTES):
             pass
-        return _image(blobs, documents, links)
+    return blobs, documents, links
 
 
 @contextlib.contextmanager
@@ -127,13 +142,18 @@ def read_layer(file: io.BufferedReader, digest: str, size: int, reader_of: Reade
 def _image(
     blobs: Mapping[str, LayerBlob], documents: Mapping[str, bytes], links: Mapping[str, str]
 ) -> SavedImage:
+    listed, config = _config(documents)
+    layers = tuple(blobs[posixpath.normpath(links.get(name, name))] for name in listed["Layers"])
+    return SavedImage(layers, instructions(config, len(layers)), config)
+
+
+def _config(documents: Mapping[str, bytes]) -> tuple[dict[str, Any], bytes]:
+    """Return the only image that an archive lists, and its configuration."""
     if "manifest.json" not in documents:
         message = "it contains no image"
         raise ValueError(message)
     (listed,) = json.loads(documents["manifest.json"])
-    config = documents[listed["Config"]]
-    layers = tuple(blobs[posixpath.normpath(links.get(name, name))] for name in listed["Layers"])
-    return SavedImage(layers, instructions(config, len(layers)), config)
+    return listed, documents[listed["Config"]]
 
 
 def instructions(config: bytes, layers: int) -> tuple[str, ...]:

@@ -149,6 +149,9 @@ class Engine(Protocol):
     def read_image(self, reference: str, reader_of: ReaderOf, on_progress: OnProgress = ...) -> SavedImage:
         """Read an image with its layers as stored, each in one pass."""
 
+    def read_config(self, reference: str) -> bytes:
+        """Read the configuration of an image, as JSON. A pulled image may lack layers, and still has one."""
+
     def container(self, spec: ContainerSpec) -> contextlib.AbstractContextManager[Container]:
         """Create a container with its files, without starting it."""
 

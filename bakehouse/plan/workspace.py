@@ -233,7 +233,7 @@ def _is_named(broken: BrokenRecipe, pattern: str) -> bool:
 
 
 def require_project(workspace: Workspace) -> None:
-    """Raise UsageError if there is no project whose images could be meant."""
+    """Raise UsageError outside of projects."""
     if workspace.project.is_fallback:
         hint = "run `bake init` to create one, or name images"
         if IS_CHECKOUT:

@@ -91,6 +91,14 @@ def test_an_image_with_a_missing_layer_is_not_read(tmp_path: Path) -> None:
     blob_path(tmp_path, add(tmp_path, UPPER)).unlink()
 
     assert content_store.read(image, tmp_path, skip, ignore) is None
+    assert content_store.read_config(image, tmp_path) == config_of([LOWER, UPPER], MADE_BY)
+
+
+def test_a_configuration_that_is_missing_is_not_read(tmp_path: Path) -> None:
+    image = add_image(tmp_path, [LOWER])
+    blob_path(tmp_path, add(tmp_path, config_of([LOWER], MADE_BY))).unlink()
+
+    assert content_store.read_config(image, tmp_path) is None
 
 
 def test_an_image_of_another_store_is_not_read(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from bakehouse.analysis.layers import LayerContents, LayerFile, readers_into
-from bakehouse.engine.image_archive import Reader, decompressed, walk
+from bakehouse.engine.image_archive import Reader, compression_of, decompressed, walk, walk_to_config
 from bakehouse.errors import EngineError
 from tests.support.errors import error_text
 from tests.support.layer_archives import Form, Member, compressed, layer, saved
@@ -96,6 +96,26 @@ def test_what_is_damaged_is_reported(archive: bytes, reason: str) -> None:
         "\n"
         "hint: run `docker save IMAGE | tar t` to see the engine's archive\n"
     )
+
+
+def test_the_configuration_of_an_archive_that_lacks_layers() -> None:
+    # The engine has them unpacked, so a pull did not download them
+    whole, partial = saved([LOWER, UPPER], MADE_BY), io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(whole)) as archive, tarfile.open(fileobj=partial, mode="w") as part:
+        for member in archive:
+            file = archive.extractfile(member)
+            if file is None or compression_of(file.read(512)) is None:
+                part.addfile(member, archive.extractfile(member))
+
+    assert walk_to_config([partial.getvalue()]) == walk([whole], skip).config
+    with pytest.raises(EngineError):
+        walk([partial.getvalue()], skip)
+
+
+@pytest.mark.parametrize("archive", [b"", layer(Member("oci-layout", b"{}"))])
+def test_an_archive_without_a_configuration_is_reported(archive: bytes) -> None:
+    with pytest.raises(EngineError, match="the engine exported an unreadable image"):
+        walk_to_config([archive])
 
 
 class Torn(io.BytesIO):

@@ -132,6 +132,9 @@ class FakeEngine:
     ) -> SavedImage:
         return image_archive.walk((self.archives[reference],), reader_of, on_progress)
 
+    def read_config(self, reference: str) -> bytes:
+        return image_archive.walk_to_config((self.archives[reference],))
+
     def remove_images(self, prefix: str, keep: Collection[str]) -> tuple[str, ...]:
         return ()
 
