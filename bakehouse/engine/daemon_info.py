@@ -45,6 +45,8 @@ class Daemon:
     """Name of the storage driver."""
     containerd_store: bool
     rootless: bool
+    selinux: bool
+    """It confines containers with SELinux, which denies them the directories of users."""
     bridge: str | None
     """Gateway address of the default bridge; None without a bridge."""
     interface: str
@@ -151,6 +153,7 @@ def probe(client: DockerClient = docker) -> Daemon | UnavailableDaemon:
         store=info["Driver"],
         containerd_store=["driver-type", "io.containerd.snapshotter.v1"] in (info["DriverStatus"] or []),
         rootless=any(option.startswith("name=rootless") for option in info["SecurityOptions"] or ()),
+        selinux=any(option.startswith("name=selinux") for option in info["SecurityOptions"] or ()),
         bridge=_field(network, "IPAM", "Config", 0, "Gateway"),
         interface=_field(network, "Options", "com.docker.network.bridge.name") or "",
         buildx=buildx,

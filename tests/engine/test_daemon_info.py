@@ -60,6 +60,7 @@ def test_an_engine_with_everything_lacks_nothing() -> None:
         store="overlayfs",
         containerd_store=True,
         rootless=False,
+        selinux=False,
         bridge="172.17.0.1",
         interface="docker0",
         buildx="0.13.1+ds1",
@@ -106,8 +107,15 @@ def test_an_engine_whose_cgroup_lacks_a_controller(
 
 def test_a_rootless_engine_is_recognized() -> None:
     options = ["name=seccomp,profile=builtin", "name=rootless", "name=cgroupns"]
+    found = engine("containerd", SecurityOptions=options)
 
-    assert engine("containerd", SecurityOptions=options).rootless
+    assert (found.rootless, found.selinux) == (True, False)
+
+
+def test_an_engine_with_selinux_is_recognized() -> None:
+    found = engine("containerd", SecurityOptions=["name=seccomp,profile=builtin", "name=selinux"])
+
+    assert (found.rootless, found.selinux) == (False, True)
 
 
 def test_the_platform_of_an_engine_is_that_of_its_machine() -> None:
