@@ -138,6 +138,8 @@ def probe(client: DockerClient = docker) -> Daemon | UnavailableDaemon:
     context = client("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
     endpoint = context.out.strip() if context.code == 0 else ""
     buildx = _buildx(info)
+    if podman := _podman(info):
+        return UnavailableDaemon(UnavailableReason.NO_BUILDKIT, endpoint, podman)
     # The client of version 26 exits with 0 without an engine, but then there is no server version.
     if not info.get("ServerVersion"):
         output = " ".join(info_reply.err.split()) or "; ".join(info.get("ServerErrors") or ())
@@ -284,6 +286,12 @@ def _product(version: ProgramResult) -> str:
     server = _json_object(version.out).get("Server") or {}
     engines = [item for item in server.get("Components") or () if item["Name"].endswith(" Engine")]
     return f"{engines[0]['Name'].removesuffix(' Engine')} {engines[0]['Version']}" if engines else ""
+
+
+def _podman(info: Mapping[str, Any]) -> str:
+    """Return name and version of Podman if it answers to the command `docker`, as on Fedora; else empty."""
+    own = info.get("version")
+    return f"Podman {own.get('Version', '')}" if isinstance(own, dict) and "ServerVersion" not in info else ""
 
 
 def _json_object(text: str) -> dict[str, Any]:

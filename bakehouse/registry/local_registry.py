@@ -240,11 +240,9 @@ class EmbeddedRegistry(NamedRegistry):
             self._in_volume.unlink(missing_ok=True)
             self.data.mkdir(parents=True, exist_ok=True)
             source = f"type=bind,source={self.data}"
-        # SELinux denies containers the directories of users. Volumes have a label for containers, and new labels
-        # for a directory of a user could lock out other programs.
-        unconfined = (
-            ("--security-opt", "label=disable") if container.selinux and not container.in_volume else ()
-        )
+        # SELinux denies containers the directories of users, and new labels could lock out other programs.
+        is_denied = container.selinux and not container.in_volume
+        unconfined = ("--security-opt", "label=disable") if is_denied else ()
         # JSON is valid YAML, and quotes paths with special characters.
         headers = json.dumps({_OWNER_HEADER: [quote(str(self._state))]})
         return [

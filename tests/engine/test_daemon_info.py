@@ -213,6 +213,21 @@ def test_podman_is_refused_before_a_build() -> None:
     )
 
 
+def test_a_docker_command_of_podman_is_refused_before_a_build() -> None:
+    def podman(*arguments: str) -> ProgramResult:
+        if arguments[0] == "info":
+            info = {"host": {"arch": "amd64"}, "version": {"APIVersion": "5.2.2", "Version": "5.2.2"}}
+            return ProgramResult(0, json.dumps(info), "Emulate Docker CLI using podman.")
+        return ProgramResult(125, "", "Error: unrecognized command `podman context`")
+
+    assert silence(podman) == (
+        "error: the container engine is Podman 5.2.2, which has no BuildKit\n"
+        "  because Bakehouse builds images through Docker's API of BuildKit\n"
+        "\n"
+        "hint: use Docker Engine 24 or newer and buildx 0.13 or newer; a rootless one works, too\n"
+    )
+
+
 def test_an_engine_that_this_user_may_not_use() -> None:
     assert silence(recorded("denied")) == (
         "error: not allowed to use the container engine at `unix:///var/run/docker.sock`\n"
