@@ -165,7 +165,7 @@ def engine_findings(engine: Daemon | UnavailableDaemon, hint: str = "") -> tuple
         Feature.NATIVE_DIFF: ("layers", "files have the order of other engines"),
     }
     missing = {lack.feature: lack for lack in daemon_info.missing_features(engine)}
-    rights = "rootless, " if engine.rootless else ""
+    rights = f"{'rootless, ' if engine.rootless else ''}{'with SELinux, ' if engine.selinux else ''}"
     detail = f"Docker {engine.version} at {engine.endpoint}, {rights}data in {engine.data_root}"
     findings = [
         DoctorCheck("engine", CheckState.OK, detail),

@@ -45,6 +45,8 @@ class Daemon:
     """Name of the storage driver."""
     containerd_store: bool
     rootless: bool
+    selinux: bool
+    """It confines containers with SELinux, which denies them the directories of users."""
     bridge: str | None
     """Gateway address of the default bridge; None without a bridge."""
     interface: str
@@ -136,6 +138,8 @@ def probe(client: DockerClient = docker) -> Daemon | UnavailableDaemon:
     context = client("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
     endpoint = context.out.strip() if context.code == 0 else ""
     buildx = _buildx(info)
+    if podman := _podman(info):
+        return UnavailableDaemon(UnavailableReason.NO_BUILDKIT, endpoint, podman)
     # The client of version 26 exits with 0 without an engine, but then there is no server version.
     if not info.get("ServerVersion"):
         output = " ".join(info_reply.err.split()) or "; ".join(info.get("ServerErrors") or ())
@@ -151,6 +155,7 @@ def probe(client: DockerClient = docker) -> Daemon | UnavailableDaemon:
         store=info["Driver"],
         containerd_store=["driver-type", "io.containerd.snapshotter.v1"] in (info["DriverStatus"] or []),
         rootless=any(option.startswith("name=rootless") for option in info["SecurityOptions"] or ()),
+        selinux=any(option.startswith("name=selinux") for option in info["SecurityOptions"] or ()),
         bridge=_field(network, "IPAM", "Config", 0, "Gateway"),
         interface=_field(network, "Options", "com.docker.network.bridge.name") or "",
         buildx=buildx,
@@ -281,6 +286,12 @@ def _product(version: ProgramResult) -> str:
     server = _json_object(version.out).get("Server") or {}
     engines = [item for item in server.get("Components") or () if item["Name"].endswith(" Engine")]
     return f"{engines[0]['Name'].removesuffix(' Engine')} {engines[0]['Version']}" if engines else ""
+
+
+def _podman(info: Mapping[str, Any]) -> str:
+    """Return name and version of Podman if it answers to the command `docker`, as on Fedora; else empty."""
+    own = info.get("version")
+    return f"Podman {own.get('Version', '')}" if isinstance(own, dict) and "ServerVersion" not in info else ""
 
 
 def _json_object(text: str) -> dict[str, Any]:

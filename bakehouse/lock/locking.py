@@ -470,5 +470,6 @@ def _open_artifacts(candidates: Iterable[Candidate], workspace: Workspace) -> It
 
 def _index(workspace: Workspace, python: str, report: Reporter, on_event: OnEvent) -> pylock.Index:
     pip = pip_config.read()
-    index = pylock.Index(pip, bundle_of(workspace.project.ca, pip), python)
+    certificates = bundle_of(workspace.project.ca, pip)
+    index = pylock.Index(pip, certificates, python, downloads=workspace.project.cache)
     return build_backend.index_with_backends(index, workspace, report, on_event)

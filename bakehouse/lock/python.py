@@ -154,6 +154,8 @@ class Index:
     searched_by_builds: PipConfig | None = None
     """Indexes that builds search, if requirements name others; None if these are those of `pip`."""
     run_for_build: RunForBuild = unknown_build
+    downloads: Path | None = None
+    """Directory of downloaded files, by sha256."""
     metadata: dict[str, Metadata] = field(default_factory=dict, compare=False)
     """Metadata that build backends stated, by requirement. The copies of an index share it."""
     results: dict[object, list[Mapping[str, Any]]] = field(default_factory=dict, compare=False)

@@ -40,6 +40,7 @@ from bakehouse.errors import (
     UsageError,
 )
 from bakehouse.lock import python as pylock
+from bakehouse.lock import removed_modules
 from bakehouse.lock.build_requirements import with_build_requirements
 from bakehouse.lock.component_advice import component_advice
 from bakehouse.lock.git_requirements import git_archives
@@ -280,8 +281,9 @@ def lock_image(
         **image.wheels,
         **{name: item for item in image.contained if (name := normal_name(item.name))},
     }
-    numpy = next((file.version for file in files if file.name == "numpy"), "")
-    numpy = numpy or (installed["numpy"].version if "numpy" in installed else "")
+    in_image = {name: item.version for name, item in installed.items()}
+    in_image |= {file.name: file.version for file in files}
+    setuptools = in_image.get("setuptools", "")
     return LockedImage(
         tuple(named[name] for name in sorted(named)),
         tuple(file.name for file in files),
@@ -293,8 +295,9 @@ def lock_image(
             *source_distributions(files),
             *(
                 warning.removeprefix(f"{recipe.name}: ")
-                for warning in import_warnings(recipe.name, files, numpy, index)
+                for warning in import_warnings(recipe.name, files, in_image.get("numpy", ""), index)
             ),
+            *removed_modules.warnings(files, index.downloads, python, setuptools),
         ),
     )
 

@@ -120,7 +120,7 @@ def local_registry(project: Project, progress: Reporter = _ignore) -> EmbeddedRe
         # A volume belongs to root. The user of a rootless engine is root inside its containers.
         user = "0:0" if in_volume or daemon.rootless else f"{os.getuid()}:{os.getgid()}"
         image = registry_image.ensure(project, daemon.platform, progress)
-        return RegistryContainer(image, user, in_volume)
+        return RegistryContainer(image, user, in_volume, selinux=daemon.selinux)
 
     return EmbeddedRegistry(project.registry_state, project.registry_port, container)
 

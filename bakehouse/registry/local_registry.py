@@ -40,6 +40,8 @@ class RegistryContainer:
     """Numbers of the user and the group that the files belong to, inside the container."""
     in_volume: bool = False
     """The files are in a volume of the engine, which does not see the directory of the registry."""
+    selinux: bool = False
+    """The engine confines containers with SELinux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +240,15 @@ class EmbeddedRegistry(NamedRegistry):
             self._in_volume.unlink(missing_ok=True)
             self.data.mkdir(parents=True, exist_ok=True)
             source = f"type=bind,source={self.data}"
+        # SELinux denies containers the directories of users, and new labels could lock out other programs.
+        is_denied = container.selinux and not container.in_volume
+        unconfined = ("--security-opt", "label=disable") if is_denied else ()
         # JSON is valid YAML, and quotes paths with special characters.
         headers = json.dumps({_OWNER_HEADER: [quote(str(self._state))]})
         return [
             *("--user", container.user),
-            # SELinux would deny it the directories of a user.
-            *("--security-opt", "label=disable", "--cap-drop", "ALL", "--read-only"),
+            *unconfined,
+            *("--cap-drop", "ALL", "--read-only"),
             *("--env", f"REGISTRY_HTTP_HEADERS={headers}"),
             *("--mount", f"{source},target={registry_image.DATA}"),
             container.image,

@@ -12,6 +12,8 @@ PURL_KINDS: dict[str, PackageKind] = {"deb": "Debian", "pypi": "Python"}
 """Kinds of packages by type of package URL."""
 ContentKind = Literal["Debian", "Python", "base", "files", "run"]
 """Kinds of contents: packages, vendor bases, files of components, and results of `run` steps."""
+_WITHOUT_SOURCE: tuple[ContentKind, ...] = ("files", "run")
+"""Kinds of contents that no scanner and no data cover."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -125,12 +127,22 @@ class SecurityReport:
     """Mistakes in waivers."""
 
     @property
+    def left_out(self) -> tuple[NotScanned, ...]:
+        """Contents that could be scanned, such as with other data."""
+        return tuple(item for item in self.not_scanned if item.kind not in _WITHOUT_SOURCE)
+
+    @property
+    def unknown(self) -> tuple[NotScanned, ...]:
+        """Contents that cannot be scanned."""
+        return tuple(item for item in self.not_scanned if item.kind in _WITHOUT_SOURCE)
+
+    @property
     def open_findings(self) -> tuple[PackageFinding, ...]:
         return tuple(finding for finding in self.findings if finding.is_open)
 
 
 def require_clean(report: SecurityReport, hint: str = "") -> None:
-    """Raise VulnerableError for open findings, or NotScannedError if some contents were not scanned.
+    """Raise VulnerableError for open findings, or NotScannedError if contents that can be were not scanned.
 
     `hint` is for findings with a fix.
     """
@@ -146,7 +158,7 @@ def require_clean(report: SecurityReport, hint: str = "") -> None:
         message = f"{packages} with {problem if count else 'security updates'}"
         has_fix = any(finding.newer for finding in findings)
         raise VulnerableError(message, hint=hint if has_fix else "")
-    if report.not_scanned:
+    if report.left_out:
         raise NotScannedError("no open finding, but parts of the images were not scanned")
 
 

@@ -144,9 +144,10 @@ def text(report: SecurityReport) -> str:
     if report.sources:
         rows = [(source.name, source.title, _name_list(source.images)) for source in report.sources]
         blocks.append(f"scanned with:\n{format_table(rows, indent='  ')}")
-    if report.not_scanned:
-        rows = [(item.what, item.reason, _name_list(item.images)) for item in report.not_scanned]
-        blocks.append(f"not scanned:\n{format_table(rows, indent='  ')}")
+    for heading, items in (("not scanned", report.left_out), ("cannot be scanned", report.unknown)):
+        if items:
+            rows = [(item.what, item.reason, _name_list(item.images)) for item in items]
+            blocks.append(f"{heading}:\n{format_table(rows, indent='  ')}")
     return "\n".join([*blocks, _NO_FIX])
 
 

@@ -57,10 +57,10 @@ def test_an_engine_with_everything() -> None:
 
 
 def test_a_rootless_engine() -> None:
-    [finding, *_] = doctor.engine_findings(dataclasses.replace(ENGINE, rootless=True))
+    [finding, *_] = doctor.engine_findings(dataclasses.replace(ENGINE, rootless=True, selinux=True))
 
     assert finding.detail == (
-        "Docker 26.1.5 at unix:///var/run/docker.sock, rootless, data in /var/lib/docker"
+        "Docker 26.1.5 at unix:///var/run/docker.sock, rootless, with SELinux, data in /var/lib/docker"
     )
 
 

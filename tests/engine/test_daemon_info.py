@@ -60,6 +60,7 @@ def test_an_engine_with_everything_lacks_nothing() -> None:
         store="overlayfs",
         containerd_store=True,
         rootless=False,
+        selinux=False,
         bridge="172.17.0.1",
         interface="docker0",
         buildx="0.13.1+ds1",
@@ -106,8 +107,15 @@ def test_an_engine_whose_cgroup_lacks_a_controller(
 
 def test_a_rootless_engine_is_recognized() -> None:
     options = ["name=seccomp,profile=builtin", "name=rootless", "name=cgroupns"]
+    found = engine("containerd", SecurityOptions=options)
 
-    assert engine("containerd", SecurityOptions=options).rootless
+    assert (found.rootless, found.selinux) == (True, False)
+
+
+def test_an_engine_with_selinux_is_recognized() -> None:
+    found = engine("containerd", SecurityOptions=["name=seccomp,profile=builtin", "name=selinux"])
+
+    assert (found.rootless, found.selinux) == (False, True)
 
 
 def test_the_platform_of_an_engine_is_that_of_its_machine() -> None:
@@ -199,6 +207,21 @@ def test_podman_is_refused_before_a_build() -> None:
     assert silence(recorded("podman")) == (
         "error: the container engine at `unix:///run/podman/podman.sock` is Podman 4.3.1, "
         "which has no BuildKit\n"
+        "  because Bakehouse builds images through Docker's API of BuildKit\n"
+        "\n"
+        "hint: use Docker Engine 24 or newer and buildx 0.13 or newer; a rootless one works, too\n"
+    )
+
+
+def test_a_docker_command_of_podman_is_refused_before_a_build() -> None:
+    def podman(*arguments: str) -> ProgramResult:
+        if arguments[0] == "info":
+            info = {"host": {"arch": "amd64"}, "version": {"APIVersion": "5.2.2", "Version": "5.2.2"}}
+            return ProgramResult(0, json.dumps(info), "Emulate Docker CLI using podman.")
+        return ProgramResult(125, "", "Error: unrecognized command `podman context`")
+
+    assert silence(podman) == (
+        "error: the container engine is Podman 5.2.2, which has no BuildKit\n"
         "  because Bakehouse builds images through Docker's API of BuildKit\n"
         "\n"
         "hint: use Docker Engine 24 or newer and buildx 0.13 or newer; a rootless one works, too\n"

@@ -102,6 +102,6 @@ def test_an_engine_whose_bridge_was_removed_is_found_before_a_build(monkeypatch:
         [finding] = doctor.host_findings(daemon, caught.value)
 
     assert finding.state is CheckState.MISSING
-    assert finding.detail.startswith("the container engine could not start a container; ")
-    assert f"to bridge {engine.network.bridge} failed" in finding.detail
-    assert finding.hint == "another program removed the bridge of the engine: restart the engine"
+    bridge = engine.network.bridge
+    assert finding.detail.startswith(f"the bridge `{bridge}` of the container engine does not exist; ")
+    assert finding.hint.startswith("restart the engine: ")

@@ -228,7 +228,7 @@ def test_it_is_a_container_on_loopback_with_a_network_of_its_own(
             *("run", "--rm", "--name", name, *labels, "--network", name),
             *("--publish", f"127.0.0.1:{project.registry_port}:5000"),
             *("--user", f"{os.getuid()}:{os.getgid()}"),
-            *("--security-opt", "label=disable", "--cap-drop", "ALL", "--read-only"),
+            *("--cap-drop", "ALL", "--read-only"),
             *("--env", f'REGISTRY_HTTP_HEADERS={{"Bakehouse-Registry": ["{state}"]}}'),
             *("--mount", f"type=bind,source={state}/data,target=/var/lib/registry"),
             "an-image",
@@ -284,6 +284,25 @@ def test_a_rootless_engine_runs_it_as_the_user_that_owns_its_files(
         pass
     command = asked()[3]
     assert command[command.index("--user") + 1] == "0:0"
+
+
+@pytest.mark.parametrize(
+    ("selinux", "shares_files", "is_unconfined"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+)
+def test_only_a_directory_of_a_user_is_read_without_selinux(
+    selinux: bool,
+    shares_files: bool,
+    is_unconfined: bool,
+    project: Project,
+    asked: Callable[[], list[list[str]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(provision, "ensure", lambda *_: replace(ENGINE, selinux=selinux))
+    monkeypatch.setattr(docker, "connect", lambda: engine(shares_files=shares_files))
+    with local_registry(project, print):
+        pass
+    assert ("label=disable" in asked()[3]) == is_unconfined
 
 
 def test_an_engine_that_cannot_be_used_starts_none(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

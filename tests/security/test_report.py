@@ -126,6 +126,23 @@ def test_steps_of_the_recipe_are_not_scanned(project: Tree, mirror: Mirror) -> N
     assert not_scanned(project) == [("`run` steps of recipes", "they can install anything")]
 
 
+def test_what_cannot_be_scanned_is_named_and_is_no_failure(project: Tree, mirror: Mirror) -> None:
+    project.image(IMAGE + "run: [make install]\n")
+    report = make(project)
+    assert text(report) == (
+        "no finding\n"
+        "\n"
+        "cannot be scanned:\n"
+        "  `run` steps of recipes  they can install anything  small\n"
+        "\n"
+        "Vulnerabilities without a fix in the suites are not listed.\n"
+    )
+    require_clean(report)
+
+    install(project)
+    assert isinstance(refused(make(project)), NotScannedError)
+
+
 def test_an_update_that_no_image_contains_is_left_out(project: Tree, mirror: Mirror) -> None:
     mirror.update("awk-of-mine", "2.0", CHANGELOG)
     assert make(project) == SecurityReport(("small",), (), (), ())

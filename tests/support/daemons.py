@@ -10,6 +10,7 @@ ENGINE = Daemon(
     store="overlayfs",
     containerd_store=True,
     rootless=False,
+    selinux=False,
     bridge="172.17.0.1",
     interface="br0",
     buildx="0.13.1",

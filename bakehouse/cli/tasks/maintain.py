@@ -122,7 +122,7 @@ def security(
     List known vulnerabilities of locked packages, and pending security updates.
 
     `security` asks the machine's apt mirrors, and reads CVE numbers in the changelogs of the updates. It
-    ends with exit code 14 for open findings, and with 15 if something was not scanned.
+    ends with exit code 14 for open findings, and with 15 if something that can be was not scanned.
 
     bake security
     bake security pytorch-cpu --json
