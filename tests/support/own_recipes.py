@@ -42,5 +42,10 @@ def rendered() -> tuple[RenderedFile, ...]:
     return render(plan(), read_templates(HOME / "templates"))
 
 
+@cache
+def _contents() -> dict[str, bytes]:
+    return {file.path: file.content for file in rendered()}
+
+
 def dockerfile(name: str) -> str:
-    return next(file.content.decode() for file in rendered() if file.path == f"{name}/Dockerfile")
+    return _contents()[f"{name}/Dockerfile"].decode()
