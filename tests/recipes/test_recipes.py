@@ -6,7 +6,6 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
