@@ -26,6 +26,7 @@ from bakehouse.util.files import PROBE, write_whole
 
 if TYPE_CHECKING:
     from bakehouse.catalog.catalog import Catalog
+    from bakehouse.catalog.component import Component
     from bakehouse.catalog.recipe import Recipes
 
 V = TypeVar("V")
@@ -171,12 +172,20 @@ def _names(kept: Kept) -> ProjectNames:
 
 
 def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
-    from bakehouse.catalog.catalog import load_catalog
+    from bakehouse.catalog.catalog import load_catalog, read_directory
     from bakehouse.catalog.recipe import Recipe, read_recipes
     from bakehouse.errors import Problems
 
+    own = _own_components(roots[0]) if len(roots) > 1 else {}
+
+    def read(directory: Path, problems: Problems) -> "Component":
+        component = own.get(directory.name)
+        if component and component.directory == directory:
+            return component
+        return read_directory(directory, problems)
+
     with _recorded() as record:
-        catalog = load_catalog(roots, Problems())
+        catalog = load_catalog(roots, Problems(), read)
         recipes = read_recipes(roots, catalog, project=project)
     own_files = (file for recipe in recipes.by_name.values() for file in recipe.content.own_files)
     if sum(len(file.content) for file in own_files) > _MAX_BYTES:
@@ -204,6 +213,33 @@ def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
         },
     )
     return Loaded(catalog, recipes, kept)
+
+
+def _own_components(root: Path) -> Mapping[str, "Component"]:
+    """Return the components below Bakehouse's own recipes. Their cache stays valid if a project changes.
+
+    If one has a mistake, none is returned.
+    """
+    from bakehouse.catalog.catalog import component_directories, read_directory
+    from bakehouse.errors import Problems, RecipeError
+
+    path, identity = _place("components", root)
+    if kept := _read(path, identity):
+        components: dict[str, Component] = kept.load("components")
+        return components
+    problems = Problems()
+    with _recorded() as record:
+        try:
+            components = {
+                directory.name: read_directory(directory, problems)
+                for directory in component_directories(root)
+            }
+            problems.raise_as(RecipeError)
+        except RecipeError:
+            return {}
+    record.walk([root / "components"])
+    _keep(path, identity, record, {"components": components})
+    return components
 
 
 class _Record:

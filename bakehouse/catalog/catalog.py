@@ -163,6 +163,11 @@ def read_directory(directory: Path, problems: Problems) -> Component:
     return read_component(fields, directory)
 
 
+def component_directories(root: Path) -> list[Path]:
+    """Return the directories of the components of a recipe directory, sorted."""
+    return sorted(path for path in (root / "components").glob("[!._]*") if path.is_dir())
+
+
 def load_catalog(
     roots: Sequence[Path],
     problems: Problems | None = None,
@@ -178,7 +183,7 @@ def load_catalog(
     mistakes: dict[str, Problems] = {}
     names: dict[str, set[str]] = {}
     for root in roots:
-        for directory in sorted(path for path in (root / "components").glob("[!._]*") if path.is_dir()):
+        for directory in component_directories(root):
             name = directory.name
             directories[name], mistakes[name] = directory, Problems()
             try:

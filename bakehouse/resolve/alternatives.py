@@ -116,6 +116,8 @@ class AlternativeSearch:
         self._calls = self._left = calls
         self._pins = tuple(pin for pin in pins_of(recipe) if names is None or pin.name in names)
         self._outcomes: dict[frozenset[tuple[Restriction, Relaxation]], Outcome] = {}
+        self._sorted: dict[str, tuple[str, ...]] = {}
+        self._allowed: dict[Restriction, tuple[tuple[int, ...], int | None]] = {}
         self._is_cut = False
         self._budget = self._granted = budget
         self._upgraded = upgraded
@@ -368,24 +370,33 @@ class AlternativeSearch:
     def _distance(self, pin: Restriction, version: str) -> int:
         """Return the number of known versions from a version to the range of a pin."""
         versions = self._versions(pin.name)
-        requirements = [
-            requirement for requirement in _requirements(self._recipe, pin) if requirement.specifier
-        ]
-        allowed = [
-            index
-            for index, candidate in enumerate(versions)
-            if all(requirement.allows(candidate) for requirement in requirements)
-        ]
+        if pin not in self._allowed:
+            self._allowed[pin] = self._allowed_versions(pin)
+        allowed, middle = self._allowed[pin]
         position = versions.index(version) if version in versions else len(versions)
         if not allowed:
-            middle = _gap(versions, requirements)
             return 0 if middle is None else abs(position - middle) + (position >= middle)
         return min(abs(position - index) for index in allowed)
 
+    def _allowed_versions(self, pin: Restriction) -> tuple[tuple[int, ...], int | None]:
+        """Return the positions of the known versions in the range of a pin, or that of a range without any."""
+        versions = self._versions(pin.name)
+        requirements = [
+            requirement for requirement in _requirements(self._recipe, pin) if requirement.specifier
+        ]
+        allowed = tuple(
+            index
+            for index, candidate in enumerate(versions)
+            if all(requirement.allows(candidate) for requirement in requirements)
+        )
+        return allowed, None if allowed else _gap(versions, requirements)
+
     def _versions(self, name: str) -> tuple[str, ...]:
         """Return every version of a name in the catalogue, oldest first."""
-        versions = self._catalog.links.versions(name)
-        return tuple(sorted(versions, key=lambda version: (Version(version), version)))
+        if name not in self._sorted:
+            versions = self._catalog.links.versions(name)
+            self._sorted[name] = tuple(sorted(versions, key=lambda version: (Version(version), version)))
+        return self._sorted[name]
 
 
 def _is_warned_of(name: str, resolution: Resolution) -> bool:

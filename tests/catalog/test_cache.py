@@ -15,9 +15,11 @@ import pytest
 from bakehouse.catalog import cache as caching
 from bakehouse.catalog import catalog as reading
 from bakehouse.catalog.cache import Loaded, derived, load, load_names
-from bakehouse.catalog.catalog import Catalog, load_catalog
+from bakehouse.catalog.catalog import Catalog, load_catalog, read_directory
+from bakehouse.catalog.component import Component
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes, read_recipes
+from bakehouse.errors import Problems
 from tests.support.requirements_locks import locked_heading
 from tests.support.trees import IMAGE, Tree
 
@@ -464,3 +466,64 @@ def test_a_value_that_follows_from_files_is_computed_once(tmp_path: Path) -> Non
     assert value("a") == value("a") == ["11", "21", "22", "22"]
     assert len(value("b")) == 5
     assert len(value("a")) == 4
+
+
+@pytest.fixture
+def project(own: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Path], list[str]]:
+    """The directories of recipes: those of Bakehouse and of a project; and the components that are read."""
+    names: list[str] = []
+
+    def counted(directory: Path, problems: Problems) -> Component:
+        names.append(directory.name)
+        return read_directory(directory, problems)
+
+    monkeypatch.setattr(reading, "read_directory", counted)
+    theirs = Tree(tmp_path / "project")
+    theirs.component("theirs", 'summary: x\nreleases: [{version: "1"}]\n')
+    theirs.component("extra", 'summary: x\nreleases: [{version: "2"}]\n')
+    theirs.image(IMAGE, "mine")
+    return [own.root, theirs.root], names
+
+
+@pytest.mark.usefixtures("cache", "settled")
+def test_components_of_bakehouse_stay_valid_when_a_project_changes(
+    project: tuple[list[Path], list[str]],
+) -> None:
+    roots, names = project
+    load(roots)
+    assert {"debian", "python", "theirs"} <= {*names}
+    names.clear()
+    time.sleep(NEXT_TICK)
+    Tree(roots[1]).image(IMAGE.replace("small", "other"), "mine")
+    loaded = load(roots)
+
+    assert sorted(names) == ["extra", "theirs"]
+    assert loaded.catalog == load_catalog(roots)
+    assert loaded.catalog.components["extra"].releases[0].version == "2"
+
+
+@pytest.mark.usefixtures("cache", "settled")
+def test_components_of_bakehouse_are_read_anew_after_a_change(
+    project: tuple[list[Path], list[str]],
+) -> None:
+    roots, _ = project
+    load(roots)
+    time.sleep(NEXT_TICK)
+    Tree(roots[0]).component("python", 'summary: x\nreleases: [{version: "3.11"}]\n')
+    loaded = load(roots)
+
+    assert loaded.catalog == load_catalog(roots)
+    assert [release.version for release in loaded.catalog.components["python"].releases] == ["3.11"]
+
+
+@pytest.mark.usefixtures("cache", "settled")
+@pytest.mark.parametrize("text", ["summary: x\n", "summary: [\n"])
+def test_components_of_bakehouse_with_a_mistake_are_not_kept(
+    project: tuple[list[Path], list[str]], text: str
+) -> None:
+    roots, names = project
+    Tree(roots[0]).component("python", text)
+    assert [broken.name for broken in load(roots).catalog.broken] == ["python"]
+    names.clear()
+    assert [broken.name for broken in load(roots).catalog.broken] == ["python"]
+    assert "debian" in names

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.component import Trim
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.trim import path_pattern, trim_choices
 from bakehouse.errors import RecipeError
+from tests.support import own_recipes
 from tests.support.errors import error_text
 from tests.support.trees import IMAGE, Tree
 
@@ -100,7 +100,7 @@ def test_a_variant_can_take_back_what_the_component_says(torch: Tree) -> None:
 def test_gpu_components_keep_libraries_and_cuda_headers_by_default() -> None:
     specs = [
         variant.spec
-        for component in load_catalog([HOME / "recipes"]).components.values()
+        for component in own_recipes.catalog().components.values()
         for release in component.releases
         for variant in release.variants
         if variant.spec.gpu

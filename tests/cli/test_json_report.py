@@ -10,7 +10,6 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.rehearse import Rehearsed
 from bakehouse.builder.stub_plan import Rehearsal
 from bakehouse.builder.verify import Outcome, VersionResult
-from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import json_report, main
 from bakehouse.cli.doctor import CheckState, DoctorCheck
@@ -22,6 +21,7 @@ from bakehouse.upstream.new_releases import UpstreamError
 from bakehouse.upstream.release_draft import Evidence
 from bakehouse.upstream.update import ComponentUpdate, ReleaseProposal
 from bakehouse.util.oci import Digest
+from tests.support import own_recipes
 from tests.support.json_samples import sample, shape
 
 DIGEST = Digest("sha256:" + "0" * 64)
@@ -76,7 +76,7 @@ def test_resolved_images_are_reported_with_their_warnings(
 
 
 UPDATE = ComponentUpdate(
-    load_catalog([HOME / "recipes"]).components["torchvision"],
+    own_recipes.catalog().components["torchvision"],
     [
         ReleaseProposal(
             *("torchvision", "0.29.2", "2026-10-28", "0.28.0"),

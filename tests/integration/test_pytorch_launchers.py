@@ -21,7 +21,8 @@ from tests.integration.fleet import Fleet
 from tests.integration.jobs import log_text, run_all
 from tests.integration.launches import PYTORCH_LAUNCHES, SMP, STUBS
 
-pytestmark = pytest.mark.engine
+# The first test of a run builds the fleet and these images.
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(2400)]
 
 IMAGES = ("pytorch-deepspeed-cpu", "pytorch-dali-cpu", "pytorch-data-service-cpu")
 

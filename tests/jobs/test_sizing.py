@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from bakehouse.catalog.catalog import Catalog, load_catalog
+from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import Instance, instances
-from bakehouse.catalog.project import HOME
 from bakehouse.errors import UsageError
 from bakehouse.jobs.sizing import Mix, Need, Recommendation, Row, gain, read_step_seconds, recommend, text
+from tests.support import own_recipes
 from tests.support.errors import error_text
 
 INSTANCES = {
@@ -37,7 +37,7 @@ PRICES = {"ml.p4d.24xlarge": 37.688, "ml.c5.18xlarge": 3.672, "ml.p3.2xlarge": 3
 
 @pytest.fixture(scope="module")
 def catalog() -> Catalog:
-    return load_catalog([HOME / "recipes"])
+    return own_recipes.catalog()
 
 
 def sized(instance: str, gpus: int = 8, vcpus: float = 20, batch: int = 0, **others: Any) -> Recommendation:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.project import HOME
 from bakehouse.jobs import rules
@@ -17,6 +16,7 @@ from bakehouse.jobs.training_request import LaunchImage, TrainingRequest, launch
 from bakehouse.jobs.validate import validate
 from bakehouse.ledger.releases import ReleasedComponent
 from bakehouse.util.oci import ARM64
+from tests.support import own_recipes
 from tests.support.launch_cases import BAKED, BARE, IMAGES, PYTORCH, TENSORFLOW
 from tests.support.release_records import a_record
 
@@ -829,7 +829,7 @@ def test_xla_is_for_the_compiler() -> None:
 
 
 def test_an_instance_that_a_component_does_not_support() -> None:
-    catalog = load_catalog([HOME / "recipes"])
+    catalog = own_recipes.catalog()
     smddp = catalog.components["smddp"].releases[0]
     record = replace(
         a_record(), gpu=True, parts=(ReleasedComponent("smddp", smddp.version, smddp.variants[0].name),)

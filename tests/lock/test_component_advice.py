@@ -2,17 +2,16 @@
 
 import pytest
 
-from bakehouse.catalog.catalog import load_catalog
-from bakehouse.catalog.project import HOME
 from bakehouse.catalog.requirements_file import read_requirements
 from bakehouse.lock.component_advice import component_advice
+from tests.support import own_recipes
 from tests.support.trees import IMAGE, Tree
 
 
 def lines(tree: Tree, *requirements: str) -> list[str]:
     path = tree.write("images/own.txt", "".join(f"{line}\n" for line in requirements))
     tree.image(IMAGE)
-    catalog = load_catalog([HOME / "recipes"])
+    catalog = own_recipes.catalog()
     return [*component_advice(tree.resolve(), read_requirements(path).packages, catalog)]
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.pins import with_hosts
-from bakehouse.catalog.project import HOME
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BuildError, NotReleasableError, Problems, Reason, StaleError
 from bakehouse.lock import locking
@@ -21,6 +20,7 @@ from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Selection, open_workspace, select
 from bakehouse.publish.release_gate import check_pinned
 from bakehouse.util.oci import split_reference
+from tests.support import own_recipes
 from tests.support.errors import error_text
 from tests.support.vendors import HUB, Vendors, vendors
 
@@ -47,7 +47,7 @@ def hosts_of(catalog: Catalog) -> set[str]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vendors]:
-    hosts = hosts_of(load_catalog([HOME / "recipes"]))
+    hosts = hosts_of(own_recipes.catalog())
     with vendors(tmp_path_factory.mktemp("vendors"), hosts) as stubs:
         yield stubs
 

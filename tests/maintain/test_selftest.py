@@ -35,7 +35,8 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision, "ensure", lambda *arguments: None)
     monkeypatch.setattr(docker, "connect", lambda: FakeEngine(lambda spec: Run()))
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: SimpleNamespace(free=10**12))
-    monkeypatch.setattr(selftest, "_LINTERS", {"types": python("pass")})
+    monkeypatch.setattr(selftest, "_LINTERS", {"style": python("pass")})
+    monkeypatch.setattr(selftest, "_TYPES", {"types": python("print('types')"), "others": python("pass")})
     monkeypatch.setitem(selftest.TIERS, selftest.PURE, report_of(5, 3, 0, slow=2))
     monkeypatch.setitem(selftest.TIERS, selftest.ENGINE, report_of(4, 4))
     monkeypatch.setattr(selftest, "_COLLECTION", report_of(10))
@@ -54,15 +55,31 @@ def test_the_output_of_tests_without_an_engine_follows_at_the_end(
     selftest.run(messages.append)
 
     assert names(messages) == [
-        "--- types",
-        "types: passed",
+        "--- style",
+        "style: passed",
         "--- tests without an engine: started, the output follows",
+        "--- others: started, the output follows",
+        "--- types: started, the output follows",
         "--- tests with an engine",
         "tests with an engine: passed",
+        "--- types",
+        "types: passed",
+        "--- others",
+        "others: passed",
         "--- tests without an engine",
         "tests without an engine: passed",
     ]
-    assert capfd.readouterr().out == "output\noutput\n"
+    assert capfd.readouterr().out == "output\ntypes\noutput\n"
+
+
+@pytest.mark.usefixtures("commands")
+@pytest.mark.parametrize("pure", [False, True])
+def test_a_failed_type_check_is_a_failure(monkeypatch: pytest.MonkeyPatch, pure: bool) -> None:
+    monkeypatch.setattr(
+        selftest, "_TYPES", {"types": python("raise SystemExit(1)"), "others": python("pass")}
+    )
+
+    assert selftest.run(lambda _: None, pure=pure).failed == ("types",)
 
 
 @pytest.mark.usefixtures("commands")
@@ -192,8 +209,12 @@ def test_without_an_engine_the_tests_follow_the_linters(monkeypatch: pytest.Monk
     selftest.run(messages.append, pure=True)
 
     assert names(messages) == [
+        "--- style",
+        "style: passed",
         "--- types",
         "types: passed",
+        "--- others",
+        "others: passed",
         "--- tests without an engine",
         "tests without an engine: passed",
     ]

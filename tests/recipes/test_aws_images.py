@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from bakehouse.errors import UndecidedError
-from bakehouse.plan.workspace import open_workspace
 from bakehouse.resolve import what_if
+from tests.support import own_recipes
 
-CATALOG = open_workspace().catalog
+CATALOG = own_recipes.catalog()
 STACKS = [
     line
     for line in Path(__file__).with_name("aws_images.txt").read_text().splitlines()

@@ -2,11 +2,8 @@
 
 import pytest
 
-from bakehouse.catalog.catalog import load_catalog
-from bakehouse.catalog.project import HOME
 from bakehouse.catalog.python_lock import normal_name
-from bakehouse.catalog.recipe import load_recipes
-from bakehouse.resolve.resolver import resolve
+from tests.support import own_recipes
 
 AWS = {
     "pytorch": """
@@ -64,9 +61,7 @@ ABSENT = {
 
 @pytest.mark.parametrize("framework", AWS)
 def test_an_image_with_batteries_has_the_packages_of_the_image_of_aws(framework: str) -> None:
-    catalog = load_catalog([HOME / "recipes"])
-    recipe = load_recipes([HOME / "recipes"], catalog)[f"{framework}-full-cpu"]
-    resolution = resolve(recipe, catalog)
+    resolution = own_recipes.resolved(f"{framework}-full-cpu")
     packages = {normal_name(package.name) for owned in resolution.owners.values() for package in owned}
     packages |= {normal_name(package.name) for package in resolution.user_packages}
     assert {*AWS[framework].split(), *OTHERS} - packages == {*ABSENT[framework]}

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from bakehouse.catalog.catalog import Catalog, load_catalog
+from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Incompatibility
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
@@ -24,6 +24,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.resolve.candidate import Candidate, incompatible_candidates
 from bakehouse.resolve.conflict_report import conflict_error
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
+from tests.support import own_recipes
 
 COMPONENTS = HOME / "recipes" / "components"
 
@@ -38,7 +39,7 @@ TOOLKIT = (
 
 @cache
 def catalog() -> Catalog:
-    return load_catalog([HOME / "recipes"])
+    return own_recipes.catalog()
 
 
 def candidates(name: str) -> list[Candidate]:

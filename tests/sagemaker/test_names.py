@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -26,9 +27,13 @@ ROLES = (
 )
 
 
+service_model = cache(get_session().get_service_model)
+"""The model of a service, which takes long to read."""
+
+
 def shape(path: str, service: str = "sagemaker", operation: str = "CreateTrainingJob") -> Any:
     """Return the part of a request at a path; lists have a `member`, mappings a `key` and a `value`."""
-    part = get_session().get_service_model(service).operation_model(operation).input_shape
+    part = service_model(service).operation_model(operation).input_shape
     for name in path.split("."):
         part = part.members[name] if part.type_name == "structure" else getattr(part, name)
     return part

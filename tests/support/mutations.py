@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from bakehouse.catalog.catalog import Catalog, checked, load_catalog, read_component
+from bakehouse.catalog.catalog import Catalog, checked, read_component
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe, load_recipes
 from bakehouse.cli.diagnostics import failure_text
@@ -26,6 +26,7 @@ from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import load
+from tests.support import own_recipes
 
 MATRIX = """\
 summary: PyTorch ${pytorch|minor} for ${python|tag}
@@ -124,7 +125,7 @@ class Mutations:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._templates = read_templates(HOME / "templates")
-        self._catalog = load_catalog([HOME / "recipes"])
+        self._catalog = own_recipes.catalog()
         self.recipes = [MATRIX, *self._own_files()]
         self.components = [("mutated", COMPONENT)]
         for path in sorted((HOME / "recipes" / "components").glob("*/component.yaml")):

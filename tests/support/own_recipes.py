@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from bakehouse.catalog.cache import Loaded, load
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe, load_recipes
@@ -15,13 +16,21 @@ RECIPES = HOME / "recipes"
 
 
 @cache
+def _loaded() -> Loaded:
+    loaded = load([RECIPES], HOME)
+    if loaded.catalog.broken or loaded.recipes.broken:
+        # These raise the mistakes
+        load_recipes([RECIPES], load_catalog([RECIPES]))
+    return loaded
+
+
 def catalog() -> Catalog:
-    return load_catalog([RECIPES])
+    return _loaded().catalog
 
 
 @cache
 def recipes() -> dict[str, Recipe]:
-    return load_recipes([RECIPES], catalog())
+    return dict(_loaded().recipes.by_name)
 
 
 IMAGES = sorted(recipes())
@@ -42,5 +51,10 @@ def rendered() -> tuple[RenderedFile, ...]:
     return render(plan(), read_templates(HOME / "templates"))
 
 
+@cache
+def _contents() -> dict[str, bytes]:
+    return {file.path: file.content for file in rendered()}
+
+
 def dockerfile(name: str) -> str:
-    return next(file.content.decode() for file in rendered() if file.path == f"{name}/Dockerfile")
+    return _contents()[f"{name}/Dockerfile"].decode()

@@ -24,6 +24,7 @@ from bakehouse.upstream.release_draft import Evidence, ReleaseDrafter, read_copy
 from bakehouse.upstream.release_entry import entry_text, read_entry
 from bakehouse.upstream.release_notes import ReleaseNotes
 from bakehouse.upstream.update import ComponentUpdate, ReleaseProposal
+from tests.support import own_recipes
 from tests.support.file_server import FileServer, serving
 from tests.support.git_repository import commit, git
 from tests.support.index_server import metadata, put_index, put_page, wheel_file
@@ -744,7 +745,7 @@ def test_the_lock_of_an_older_release_is_not_replaced(workspace: Workspace, inde
 
 def test_a_project_without_components_of_its_own_has_nothing_to_write(workspace: Workspace) -> None:
     project = replace(workspace.project, recipe_roots=(HOME / "recipes",))
-    catalog = load_catalog([HOME / "recipes"])
+    catalog = own_recipes.catalog()
     with pytest.raises(UsageError) as caught:
         run(replace(workspace, project=project, catalog=catalog), write=True)
     [diagnostic] = caught.value.diagnostics
