@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bakehouse.builder.verify import PROBES
-from bakehouse.catalog.recipe import EFA_BANDWIDTH
+from bakehouse.catalog.gpu_checks import EFA_BANDWIDTH
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
 from bakehouse.cluster.job import CODE_CHANNEL, CODE_DIRECTORY, ML, TrainingJob, homogeneous
 from bakehouse.plan.model import Image
@@ -19,6 +19,12 @@ SECONDS, TWO_HOST_SECONDS = 300.0, 420.0
 _NO_GPU = "no GPU was given; use `--gpus`"
 _NO_MPIRUN, _NO_TORCHRUN = "the image contains no mpirun", "the image contains no torchrun"
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
+_GPU_SCRIPTS = {"pytorch": "gpu.py", "tensorflow": "tensorflow_gpu.py", "nccl-tests": "nccl_tests_gpu.py"}
+"""Script that uses all GPUs, by what an image contains. None passes without a GPU."""
+_GPU_FRAMEWORKS = "PyTorch, TensorFlow or NVIDIA's NCCL tests"
+_NCCL_USERS = {"horovod", "horovod-nccl", "pytorch"}
+_STORE = {"STORE_PORT": "29400"}
+"""Port of torch.distributed's store, for ranks that mpirun starts."""
 _ENABLED = {"mpirun": "sagemaker_mpi_enabled", "torchrun": "sagemaker_torch_distributed_enabled"}
 """Hyperparameters with which the toolkit starts a launcher."""
 
@@ -95,6 +101,7 @@ def job_checks(
         _efa_bandwidth,
         _nccl,
         _gpu,
+        _mpirun_nccl,
         _mpirun_1x2,
     )
     subject = Subject(image, digest, gpus, startup or Startup(), hosts)
@@ -316,11 +323,29 @@ def _efa_bandwidth(subject: Subject) -> SmokeCheck | None:
 
 
 def _gpu(subject: Subject) -> SmokeCheck | None:
-    """Return the check of PyTorch's kernels and memory on each GPU, and of NCCL across them."""
-    name, script, gpus = "gpu", "gpu.py", subject.gpus // subject.hosts
-    if not subject.image.gpu or "torchrun" not in subject.image.launchers:
+    """Return the check of the framework's kernels on each GPU, and of NCCL across them."""
+    name, gpus = "gpu", subject.gpus // subject.hosts
+    if not subject.image.gpu:
+        return None
+    contents = {*subject.image.contents, *(("pytorch",) if "torchrun" in subject.image.launchers else ())}
+    script = next((script for part, script in _GPU_SCRIPTS.items() if part in contents), "")
+    if not script:
+        return SmokeCheck(name, not_tested=f"no check uses the GPUs of an image without {_GPU_FRAMEWORKS}")
+    if not gpus:
+        return SmokeCheck(name, not_tested=_NO_GPU)
+    job = _launcher_job(subject, name, script, "python3")
+    job = replace(job, command=(*job.command, f"--gpus={gpus}"), groups=homogeneous(gpus=gpus))
+    return SmokeCheck(name, job, f"bakehouse/probes/{script}", records_ranks=False)
+
+
+def _mpirun_nccl(subject: Subject) -> SmokeCheck | None:
+    """Return the check of NCCL between ranks of mpirun, as Horovod and SMDDP start them."""
+    name, script, gpus = "mpirun_nccl", "mpi_nccl_allreduce.py", subject.gpus // subject.hosts
+    image = subject.image
+    if not image.gpu or "mpirun" not in image.launchers or not image.contents & _NCCL_USERS:
         return None
     if not gpus:
         return SmokeCheck(name, not_tested=_NO_GPU)
-    job = replace(_launcher_job(subject, name, script, "python3"), groups=homogeneous(gpus=gpus))
-    return SmokeCheck(name, job, f"bakehouse/probes/{script}", records_ranks=False)
+    job = _launcher_job(subject, name, script, *_mpirun(gpus), "python3")
+    job = replace(job, processes_per_host=gpus, groups=homogeneous(gpus=gpus), environment=_STORE)
+    return _probe_check(name, script, job)

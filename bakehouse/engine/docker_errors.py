@@ -10,6 +10,7 @@ from bakehouse.errors import Diagnostic, EngineError
 _HINTS = {
     "adding interface veth": "another program removed the bridge of the engine: restart the engine",
     "could not select device driver": "containers cannot use GPUs here; run `bake doctor` for the reason",
+    "unresolvable CDI devices": "CDI knows no such GPU; `nvidia-ctk cdi list` names those that it knows",
     "nvidia-container-cli: device error": "this machine has fewer GPUs than all hosts together request",
 }
 

@@ -106,7 +106,7 @@ def check_access(selection: Selection, options: PublishOptions) -> None:
     preflight.check_access(project, options.registry, names, create=options.create)
 
 
-def _needs_smoke(report: SmokeReport | None, image: Image, gpus: int) -> bool:
+def _needs_smoke(report: SmokeReport | None, image: Image, gpus: tuple[str, ...]) -> bool:
     """Return whether a test on this machine can bring what a release needs."""
     if report is None:
         return True

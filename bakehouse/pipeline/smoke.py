@@ -39,8 +39,8 @@ class SmokeOptions:
 
     only: tuple[str, ...] = ()
     """Names of the checks to run; empty means all."""
-    gpus: int = 0
-    """GPUs of each host."""
+    gpus: tuple[str, ...] = ()
+    """GPUs of each host, as numbers or UUIDs."""
     deadline: float | None = None
     """Seconds for each check, instead of the check's own limit."""
     report_file: Path | None = None
@@ -146,7 +146,7 @@ def smoke_elsewhere(
     workspace, image = selection.workspace, selection.image
     project = workspace.project
     candidate = promote.find_candidate(project, image.name, "", options.image_uri)
-    remote = _remote_smoke(workspace, image, candidate, options, gpus=options.gpus)
+    remote = _remote_smoke(workspace, image, candidate, options, gpus=len(options.gpus))
     sign = _report_signer(workspace, options)
     directory = project.state / "smoke" / image.name / runner.partition(":")[0]
     if results:
@@ -156,7 +156,7 @@ def smoke_elsewhere(
         document = smoke_runners.run_over_ssh(remote, runner, seconds, report)
     else:
         return smoke_runners.write_job(runner, remote, candidate.tags[0], directory, seconds)
-    gpus = f" with {format_count(options.gpus, 'GPU')}" if options.gpus else ""
+    gpus = f" with {format_count(len(options.gpus), 'GPU')}" if options.gpus else ""
     result = remote.report(document, directory / "logs", f"{runner}{gpus}", f"{runner}{gpus}")
     _keep_remote_report(workspace, result, options, sign)
     return result

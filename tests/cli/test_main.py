@@ -78,7 +78,7 @@ def test_positional_values_get_names(typed: str, expanded: str) -> None:
         ("build", {"images": ""}),
         ("build a b", {"images": "a,b"}),
         ("list --json a", {"images": "a", "json": True}),
-        ("smoke --gpus=2 a", {"images": "a", "gpus": 2}),
+        ("smoke --gpus=2 a", {"images": "a", "gpus": "2"}),
         ("diff a --from v1", {"image": "a", "from_": "v1"}),
         ("resolve --assume a=1 --assume=b=2", {"images": "", "assume": ["a=1", "b=2"]}),
     ],
@@ -564,7 +564,16 @@ def test_releases_of_unknown_images_are_reported(in_two_regions: Path) -> None:
     ("arguments", "message"),
     [
         (["run", "mpi-cpu", "--instance-count", "0"], "`--instance-count` must be at least 1, not 0"),
-        (["run", "mpi-cpu", "--gpus=-1"], "`--gpus` must be at least 0, not -1"),
+        (
+            ["run", "mpi-cpu", "--gpus=-1"],
+            "`--gpus` must be a number or `device=` with GPUs, not `-1`\n\n"
+            "hint: `--gpus 2` gives the first two GPUs, `--gpus device=0,2` the first and the third",
+        ),
+        (
+            ["smoke", "mpi-cpu", "--gpus", "device=0,0"],
+            "`--gpus device=0,0` does not name GPUs\n\n"
+            "hint: separate different numbers or UUIDs with commas: `--gpus device=0,2`",
+        ),
         (["smoke", "mpi-cpu", "--timeout", "-3"], "`--timeout` must be at least 1, not -3"),
         (
             ["smoke", "mpi-cpu", "--on", "lsf"],

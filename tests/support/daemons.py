@@ -20,5 +20,6 @@ ENGINE = Daemon(
     cpu_limit=True,
     native_diff=True,
     runtimes=("runc",),
+    cdi_directories=(),
     registry="https://registry.example/v1/",
 )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from bakehouse.cli.tasks import job_arguments
 from bakehouse.cli.tasks.declare import (
     ATTEST,
     FAIL_ON,
@@ -111,7 +112,7 @@ def promote(
         "registry": _REGISTRY,
         "create": _CREATE,
         "fail-on": FAIL_ON,
-        "gpus": "number of GPUs for the smoke tests",
+        "gpus": "number of GPUs for the smoke tests, or some as `device=0,2`",
         "attest": ATTEST,
         "json": JSON_BUILD,
     },
@@ -123,7 +124,7 @@ def release(
     create: bool = False,
     attest: bool = False,
     fail_on: str = "",
-    gpus: int = 0,
+    gpus: str = "",
     json: bool = False,
 ) -> None:
     """
@@ -142,7 +143,8 @@ def release(
 
     level = ecr_scan.level(fail_on)
     options = PublishOptions(registry=registry, create=create, attest=attest, fail_on=level)
-    records = pipeline.release(select_images(images), report, options, SmokeOptions(gpus=gpus), json=json)
+    smoke = SmokeOptions(gpus=job_arguments.gpu_ids(gpus))
+    records = pipeline.release(select_images(images), report, options, smoke, json=json)
     show([asdict(record) for record in records] if json else tables.uris(records))
 
 
@@ -287,4 +289,6 @@ def uri(
             record = image_uris.candidate(images, image, query)
         else:
             record = image_uris.find(images, image, query, lambda: open_project().recipes)
+    if record.tested_on_gpus is False:
+        report(f"warning: {record.image} is for GPUs, but this release was tested without GPUs")
     show(f"{record.image_uri}\n")
