@@ -1,4 +1,4 @@
-"""Requests for this machine's GPUs and for the EFA devices beside them, by what the engine supports."""
+"""Requests for this machine's GPUs and EFA devices, by what the engine supports."""
 
 import socket
 from collections.abc import Mapping, Sequence

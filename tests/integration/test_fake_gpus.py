@@ -1,6 +1,6 @@
 """Fake GPUs, from a CDI specification in an engine of its own: what Bakehouse passes and reads back.
 
-The device nodes are /dev/null and the library is empty, so this is no test of GPUs.
+The device nodes are /dev/null and the library is empty, so nothing here tests GPUs.
 """
 
 import io
