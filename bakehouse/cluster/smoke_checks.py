@@ -61,6 +61,11 @@ class Subject:
     """Hosts that have the GPUs, the same number each."""
 
     @property
+    def contents(self) -> frozenset[str]:
+        """Names of what the image contains; torchrun comes with PyTorch, whatever component brings it."""
+        return self.image.contents | ({"pytorch"} if "torchrun" in self.image.launchers else set())
+
+    @property
     def toolkit_starts_torchrun(self) -> bool:
         """Only the PyTorch training toolkit starts torchrun."""
         module = self.image.training_module or ""
@@ -327,8 +332,7 @@ def _gpu(subject: Subject) -> SmokeCheck | None:
     name, gpus = "gpu", subject.gpus // subject.hosts
     if not subject.image.gpu:
         return None
-    contents = {*subject.image.contents, *(("pytorch",) if "torchrun" in subject.image.launchers else ())}
-    script = next((script for part, script in _GPU_SCRIPTS.items() if part in contents), "")
+    script = next((script for part, script in _GPU_SCRIPTS.items() if part in subject.contents), "")
     if not script:
         return SmokeCheck(name, not_tested=f"no check uses the GPUs of an image without {_GPU_FRAMEWORKS}")
     if not gpus:
@@ -342,7 +346,7 @@ def _mpirun_nccl(subject: Subject) -> SmokeCheck | None:
     """Return the check of NCCL between ranks of mpirun, as Horovod and SMDDP start them."""
     name, script, gpus = "mpirun_nccl", "mpi_nccl_allreduce.py", subject.gpus // subject.hosts
     image = subject.image
-    if not image.gpu or "mpirun" not in image.launchers or not image.contents & _NCCL_USERS:
+    if not image.gpu or "mpirun" not in image.launchers or not subject.contents & _NCCL_USERS:
         return None
     if not gpus:
         return SmokeCheck(name, not_tested=_NO_GPU)
