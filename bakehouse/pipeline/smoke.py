@@ -1,7 +1,7 @@
 """The use case `smoke`: from built images to reports of smoke tests, here or on other machines."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.base_contents import read_contents
 from bakehouse.cluster import junit, remote_smoke, smoke_report, smoke_runners
 from bakehouse.cluster import smoke as cluster_smoke
+from bakehouse.cluster.job import numbered_gpus
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.cluster.smoke_runners import PrintedJob
@@ -47,6 +48,11 @@ class SmokeOptions:
     """File for the results, for `promote` on another machine."""
     image_uri: str = ""
     """An image that was pulled, or a candidate; empty means what is built here, or the newest candidate."""
+
+    @property
+    def has_named_gpus(self) -> bool:
+        """Return whether the GPUs are other ones than the first."""
+        return self.gpus != numbered_gpus(len(self.gpus))
 
 
 _DEFAULTS = SmokeOptions()
@@ -147,6 +153,13 @@ def smoke_elsewhere(
     project = workspace.project
     candidate = promote.find_candidate(project, image.name, "", options.image_uri)
     remote = _remote_smoke(workspace, image, candidate, options, gpus=len(options.gpus))
+    if options.has_named_gpus:
+        if not runner.startswith(smoke_runners.SSH):
+            raise UsageError(
+                f"`--gpus device={','.join(options.gpus)}` cannot be combined with `--on {runner}`",
+                hint=f"use `--gpus {len(options.gpus)}`; the scheduler selects the GPUs",
+            )
+        remote = replace(remote, gpu_ids=options.gpus)
     sign = _report_signer(workspace, options)
     directory = project.state / "smoke" / image.name / runner.partition(":")[0]
     if results:

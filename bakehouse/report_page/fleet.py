@@ -83,7 +83,7 @@ class ReleaseRow:
     bytes: int
     revision: str
     state: str
-    """`release`, `candidate` or `not tested`."""
+    """`release`, `candidate` or `not tested`, and whether no check of a GPU image used GPUs."""
     is_current: bool
     """It has the present build key."""
     checks: tuple[tuple[str, str], ...]
@@ -479,14 +479,13 @@ def _releases(records: Sequence[ReleaseRecord], image: Image) -> tuple[ReleaseRo
 def _release(
     record: ReleaseRecord, image: Image, since: str | None, changes: tuple[Change, ...]
 ) -> ReleaseRow:
-    tested = "release" if record.tested else "not tested"
     return ReleaseRow(
         date=record.date,
         image_uri=record.image_uri,
         tags=record.tags,
         bytes=record.bytes,
         revision=record.revision,
-        state="candidate" if record.candidate else tested,
+        state=states.release_kind(record),
         is_current=record.key == image.key,
         checks=tuple((check.name, check.outcome) for check in record.checks),
         parts=tuple((part.component, f"{part.version} {part.variant}".strip()) for part in record.parts),

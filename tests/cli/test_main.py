@@ -544,6 +544,29 @@ def test_a_candidate_is_printed_as_it_was_asked_for(in_two_regions: Path) -> Non
     assert nowhere.stderr.startswith("error: no candidate of `mpi-cpu` fits\n")
 
 
+@pytest.mark.parametrize(
+    ("tested_on_gpus", "warning"),
+    [
+        (False, "warning: mpi-cpu is for GPUs, but this release was tested without GPUs\n"),
+        (True, ""),
+        (None, ""),
+    ],
+)
+def test_an_image_uri_of_a_release_without_tests_on_gpus_has_a_warning(
+    tested_on_gpus: bool | None,
+    warning: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record = release(tmp_path / "images", gpu=True, tested_on_gpus=tested_on_gpus)
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    monkeypatch.chdir(tmp_path)
+
+    assert main.run(["uri", "mpi-cpu"]) == 0
+    assert capsys.readouterr() == (f"{record.image_uri}\n", warning)
+
+
 @pytest.mark.parametrize("task", ["uri", "estimator"])
 def test_an_image_without_a_release_is_not_unknown(task: str, in_two_regions: Path) -> None:
     result = bake(task, "pytorch-cpu", cwd=in_two_regions)
@@ -566,7 +589,7 @@ def test_releases_of_unknown_images_are_reported(in_two_regions: Path) -> None:
         (["run", "mpi-cpu", "--instance-count", "0"], "`--instance-count` must be at least 1, not 0"),
         (
             ["run", "mpi-cpu", "--gpus=-1"],
-            "`--gpus` must be a number or `device=` with GPUs, not `-1`\n\n"
+            "`--gpus` must be a number up to 999 or `device=` with GPUs, not `-1`\n\n"
             "hint: `--gpus 2` gives the first two GPUs, `--gpus device=0,2` the first and the third",
         ),
         (

@@ -28,7 +28,8 @@ HELP = {
     "role": "ARN of the execution role of the job",
 }
 """Help of the options."""
-_GPU = re.compile(r"\d{1,4}(:\d{1,2})?|(GPU|MIG)-[0-9a-zA-Z/-]{1,100}")
+_COUNT = re.compile(r"[0-9]{1,3}")
+_GPU = re.compile(r"[0-9]{1,4}(:[0-9]{1,2})?|(GPU|MIG)-[0-9a-zA-Z/-]{1,100}")
 """Number of a GPU, with that of a MIG device after a colon, or a UUID."""
 _LISTS = ("group", "hyperparameter", "environment", "channel")
 _HOSTS = ("job", "instance_type", "instance_count")
@@ -123,9 +124,9 @@ def gpu_ids(gpus: str) -> tuple[str, ...]:
             f"`--gpus {gpus}` does not name GPUs",
             hint="separate different numbers or UUIDs with commas: `--gpus device=0,2`",
         )
-    if gpus and not gpus.isdecimal():
+    if gpus and not _COUNT.fullmatch(gpus):
         raise UsageError(
-            f"`--gpus` must be a number or `device=` with GPUs, not `{gpus}`",
+            f"`--gpus` must be a number up to 999 or `device=` with GPUs, not `{gpus}`",
             hint="`--gpus 2` gives the first two GPUs, `--gpus device=0,2` the first and the third",
         )
     return numbered_gpus(int(gpus or 0))
