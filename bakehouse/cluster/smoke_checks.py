@@ -105,6 +105,7 @@ def job_checks(
         _torchrun_1x2,
         _efa_bandwidth,
         _nccl,
+        _nccl_2_hosts,
         _gpu,
         _mpirun_nccl,
         _mpirun_1x2,
@@ -304,10 +305,28 @@ def _nccl(subject: Subject) -> SmokeCheck | None:
         return None
     if not gpus:
         return SmokeCheck(name, not_tested=_NO_GPU)
-    job = _launcher_job(subject, name, script, *_torchrun(gpus, hosts))
+    return _probe_check(name, script, _nccl_job(subject, name, script, hosts, gpus))
+
+
+def _nccl_2_hosts(subject: Subject) -> SmokeCheck | None:
+    """Return the check of NCCL between two hosts that share this machine's GPUs."""
+    name, script, gpus = "nccl_2_hosts", "torchrun_allreduce.py", subject.gpus // 2
+    if not subject.image.gpu or "torchrun" not in subject.image.launchers:
+        return None
+    if subject.hosts > 1:
+        return SmokeCheck(name, not_tested="`nccl_all_reduce` connects all hosts of the job")
+    if not subject.gpus:
+        return SmokeCheck(name, not_tested=_NO_GPU)
+    if not gpus:
+        return SmokeCheck(name, not_tested="it needs a GPU for each of two hosts; use `--gpus 2`")
+    return _probe_check(name, script, _nccl_job(subject, name, script, 2, gpus))
+
+
+def _nccl_job(subject: Subject, check: str, script: str, hosts: int, gpus: int) -> TrainingJob:
+    """Return a job with a rank of torchrun for each GPU."""
+    job = _launcher_job(subject, check, script, *_torchrun(gpus, hosts))
     command = (*job.command, "--transport=nccl")
-    job = replace(job, command=command, processes_per_host=gpus, groups=homogeneous(hosts, gpus))
-    return _probe_check(name, script, job)
+    return replace(job, command=command, processes_per_host=gpus, groups=homogeneous(hosts, gpus))
 
 
 def _efa_bandwidth(subject: Subject) -> SmokeCheck | None:

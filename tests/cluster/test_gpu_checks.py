@@ -11,10 +11,10 @@ from bakehouse.builder.verify import PROBES
 from bakehouse.catalog.gpu_checks import GPU_CHECKS
 from bakehouse.cluster.smoke import held_gpus
 from bakehouse.cluster.smoke_checks import job_checks
+from bakehouse.plan.model import Image, InstalledComponent
 from bakehouse.plan.workspace import open_workspace, select
-from bakehouse.util.oci import Digest
+from tests.support.fake_engine import DIGEST, image
 
-DIGEST = Digest("sha256:" + 64 * "0")
 TABLE = """\
 #  Rank  0 Group  0 Pid      7 on     algo-1 device  0 [0000:07:00] NVIDIA A100
 #  Rank  1 Group  0 Pid      7 on     algo-1 device  1 [0000:0f:00] NVIDIA A100
@@ -23,8 +23,13 @@ TABLE = """\
 """
 
 
-def test_every_gpu_image_of_the_catalogue_has_a_check_on_all_its_gpus() -> None:
-    images = [image for image in select(open_workspace(), ["*"]).plan.images if image.gpu]
+@pytest.fixture(scope="module")
+def images() -> tuple[Image, ...]:
+    """All GPU images of the catalogue."""
+    return tuple(image for image in select(open_workspace(), ["*"]).plan.images if image.gpu)
+
+
+def test_every_gpu_image_of_the_catalogue_has_a_check_on_all_its_gpus(images: tuple[Image, ...]) -> None:
     checked = {
         image.name
         for image in images
@@ -36,29 +41,109 @@ def test_every_gpu_image_of_the_catalogue_has_a_check_on_all_its_gpus() -> None:
     assert [image.name for image in images if image.name not in checked] == []
 
 
-def test_a_gpu_image_must_pass_its_check_before_a_release() -> None:
-    images = select(open_workspace(), ["*"]).plan.images
-    unrequired = [image.name for image in images if image.gpu and "gpu" not in image.required]
-
-    assert unrequired == []
+def test_a_gpu_image_must_pass_its_check_before_a_release(images: tuple[Image, ...]) -> None:
+    assert [image.name for image in images if "gpu" not in image.required] == []
 
 
 def run_probe(
     directory: Path, name: str, *arguments: str, **modules: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a probe with stub modules instead of a framework."""
+    """Run a probe as the only rank, with stub modules instead of a framework."""
     for module, text in modules.items():
         (directory / f"{module}.py").write_text(text)
-    command = [sys.executable, "-c", f"import runpy, sys; sys.argv = {[name, *arguments]!r}; {_RUN}"]
+    ranks = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     environment = {
+        **ranks,
+        **{f"OMPI_COMM_WORLD_{name.removeprefix('WORLD_')}": number for name, number in ranks.items()},
+        "STORE_PORT": "29400",
         "PYTHONPATH": f"{directory}:{PROBES}",
-        "PROBE": str(PROBES / name),
-        "PATH": "/usr/bin:/bin",
+        "SM_OUTPUT_DATA_DIR": str(directory / "data"),
+        "PATH": str(directory),
     }
+    command = [sys.executable, PROBES / name, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
-_RUN = "import os; runpy.run_path(os.environ['PROBE'], run_name='__main__')"
+TORCH = """
+import sys
+from types import SimpleNamespace as S
+__version__ = "2.13.0"
+def no_gpu(*words):
+    raise RuntimeError("No CUDA GPUs are available")
+def nothing(*words, **named):
+    pass
+class device:
+    def __init__(self, kind, number=0):
+        self.type = kind
+class Numbers:
+    def __init__(self, number):
+        self.number = number
+    def __eq__(self, other):
+        return S(all=lambda: self.number == other)
+def full(shape, number, device=device("cpu")):
+    return Numbers(number) if device.type == "cpu" else no_gpu()
+cuda = S(is_available=lambda: False, device_count=lambda: 0, set_device=no_gpu)
+names = "init_process_group all_reduce barrier destroy_process_group"
+multiprocessing = sys.modules["torch.multiprocessing"] = S()
+distributed = sys.modules["torch.distributed"] = S(**{name: nothing for name in names.split()})
+"""
+"""PyTorch without a GPU: what it computes on the CPU is right."""
+HOROVOD = "nccl_built = lambda: True\ninit = lambda: None\nallreduce = lambda numbers, op: numbers\nSum = 1\n"
+
+
+def image_with(*components: str) -> Image:
+    parts = tuple(InstalledComponent(name, "1.0", "x") for name in components)
+    return image("gpus", parts, gpu=True, launchers=("torchrun", "mpirun"))
+
+
+def scripts(*components: str) -> dict[str, tuple[str, ...]]:
+    """The script of each GPU check of an image, with its arguments, by the check's name."""
+    found = {}
+    for hosts in (1, 2):
+        for check in job_checks(image_with(*components), DIGEST, 4, hosts=hosts):
+            if check.name in GPU_CHECKS and check.job:
+                words = [word.removeprefix("/opt/ml/input/data/code/") for word in check.job.command]
+                found[check.name] = tuple(words[words.index(check.source.rpartition("/")[2]) :])
+    return found
+
+
+def test_each_gpu_check_of_pytorch_fails_without_a_gpu(tmp_path: Path) -> None:
+    found = scripts("pytorch", "efa")
+
+    assert found.keys() == {*GPU_CHECKS}
+    for script in found.values():
+        done = run_probe(tmp_path, *script, torch=TORCH)
+        assert done.returncode, script
+        assert "no GPU" in done.stdout or "No CUDA GPUs are available" in done.stderr, script
+
+
+def test_the_stub_of_pytorch_passes_what_needs_no_gpu(tmp_path: Path) -> None:
+    done = run_probe(tmp_path, "torchrun_allreduce.py", "--transport=gloo", torch=TORCH)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("framework", "stub", "message"),
+    [
+        ("torch", TORCH, "No CUDA GPUs are available"),
+        (
+            "tensorflow",
+            "from types import SimpleNamespace as S\n"
+            "compat = S(v1=S(enable_eager_execution=lambda: None))\n"
+            "config = S(experimental=S(list_physical_devices=lambda kind: []))\n",
+            "list index out of range",
+        ),
+    ],
+)
+def test_horovod_without_a_gpu_is_no_pass(tmp_path: Path, framework: str, stub: str, message: str) -> None:
+    (tmp_path / "horovod").mkdir()
+    (tmp_path / "horovod" / "__init__.py").touch()
+    (tmp_path / "horovod" / f"{framework}.py").write_text(HOROVOD)
+    done = run_probe(tmp_path, "mpi_nccl_allreduce.py", **{framework: stub})
+
+    assert done.returncode == 1
+    assert message in done.stderr
 
 
 def test_tensorflow_without_a_gpu_is_no_pass(tmp_path: Path) -> None:

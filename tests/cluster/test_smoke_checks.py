@@ -128,6 +128,32 @@ def test_nccl_gets_a_rank_for_each_gpu() -> None:
     )
 
 
+def test_two_hosts_share_the_gpus_of_this_machine() -> None:
+    job = named(job_checks(image("pytorch-cu130", **PYTORCH, gpu=True), DIGEST, gpus=5))["nccl_2_hosts"].job  # type: ignore[arg-type]
+
+    assert job is not None
+    assert [job.gpus_of(host) for host in job.host_names] == [("0", "1"), ("2", "3")]
+    assert job.command[:2] == ("sh", "-c")
+    assert job.command[-3:] == (
+        *("--nproc-per-node=2", "/opt/ml/input/data/code/torchrun_allreduce.py", "--transport=nccl"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hosts", "reason"),
+    [
+        (0, 1, "no GPU was given; use `--gpus`"),
+        (1, 1, "it needs a GPU for each of two hosts; use `--gpus 2`"),
+        (8, 2, "`nccl_all_reduce` connects all hosts of the job"),
+    ],
+)
+def test_two_hosts_need_a_gpu_each_and_this_machine(gpus: int, hosts: int, reason: str) -> None:
+    cuda = image("pytorch-cu130", **PYTORCH, gpu=True)  # type: ignore[arg-type]
+    check = named(job_checks(cuda, DIGEST, gpus=gpus, hosts=hosts))["nccl_2_hosts"]
+
+    assert (check.job, check.not_tested) == (None, reason)
+
+
 EFA_IMAGE = replace(
     image("pytorch-efa", (InstalledComponent("efa", "1.50.0", "openmpi4"),), **PYTORCH, gpu=True),  # type: ignore[arg-type]
     efa_bandwidth=80,

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.ledger.releases import (
@@ -56,3 +58,10 @@ def test_a_gpu_release_says_whether_a_check_used_gpus() -> None:
     assert record_of(PUBLISHED, image, on_gpu, DAY).tested_on_gpus is True
     assert record_of(PUBLISHED, image, skipped, DAY).tested_on_gpus is False
     assert record_of(PUBLISHED, image, None, DAY).tested_on_gpus is False
+
+
+@pytest.mark.parametrize("name", ["user_code", "torchrun_2x2", "components.pytorch.computes_on_gpu"])
+def test_a_check_that_can_pass_without_a_gpu_is_no_test_on_gpus(name: str) -> None:
+    passed = replace(report(Outcome.PASSED), checks=(CheckResult(name, Outcome.PASSED, 1.0),))
+
+    assert record_of(PUBLISHED, replace(IMAGE, gpu=True), passed, DAY).tested_on_gpus is False
