@@ -60,7 +60,7 @@ def run_probe(
         "SM_OUTPUT_DATA_DIR": str(directory / "data"),
         "PATH": str(directory),
     }
-    command = [sys.executable, PROBES / name, *arguments]
+    command = [sys.executable, str(PROBES / name), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
