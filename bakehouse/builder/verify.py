@@ -91,7 +91,7 @@ class ProbeOptions:
     long_check: str = ""
     """Name of a long check that the components run."""
     seconds: float = PROBE_SECONDS
-    gpus: int = 0
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def _probe_spec(
             f"{_DIRECTORY}/checks.py": (PROBES / "checks.py").read_bytes(),
             **(_probe_inputs(image) if options.with_checks else {}),
         },
-        gpus=tuple(range(options.gpus)),
+        gpus=options.gpus,
         image_name=image.name,
     )
 

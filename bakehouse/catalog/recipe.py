@@ -9,6 +9,7 @@ from pathlib import Path
 from bakehouse.catalog.build_requirements import read_undeclared
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
+from bakehouse.catalog.gpu_checks import EFA_BANDWIDTH, GPU_CHECKS
 from bakehouse.catalog.matrix import MATRIX, cells, expand
 from bakehouse.catalog.python_lock import Package, load_lock
 from bakehouse.catalog.requirements_file import RequirementsFile, RequirementsFiles, other_format
@@ -43,12 +44,9 @@ FORMATS = ("docker", "oci", "oci-zstd")
 """Docker schema 2 or OCI with gzip layers, or OCI with zstd layers (impossible in Docker schema 2)."""
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 _MAX_NAME = 100
-GPU_CHECKS = ("nccl_all_reduce", "gpu")
-EFA_BANDWIDTH = "efa_bandwidth"
 JOB_CHECKS = (
     *("train_success", "train_failure", "torchrun_1x2", "torchrun_2x2", "mpirun_1x2", "mpi_2x2"),
     *GPU_CHECKS,
-    EFA_BANDWIDTH,
     USER_CODE,
 )
 """Smoke checks that run a job."""

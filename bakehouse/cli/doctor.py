@@ -23,6 +23,7 @@ from bakehouse.engine.builder_preflight import BuilderCheck
 from bakehouse.engine.buildx_builders import Program
 from bakehouse.engine.daemon_info import Daemon, Feature, ProgramResult, UnavailableDaemon, run_program
 from bakehouse.engine.daemon_paths import DaemonPaths
+from bakehouse.engine.gpu_devices import CDI_GPU
 from bakehouse.engine.protocol import EngineHost
 from bakehouse.errors import BakehouseError, EngineError
 from bakehouse.fetch import pip_config
@@ -286,8 +287,25 @@ def gpu_finding(reply: ProgramResult, engine: Daemon | UnavailableDaemon) -> Doc
     detail = ", ".join(f"{count} x {name}" for name, count in kinds.items()) + f", driver{cards[0][2]}"
     if isinstance(engine, UnavailableDaemon) or "nvidia" in engine.runtimes:
         return DoctorCheck("GPUs", CheckState.OK, detail)
-    hint = "install nvidia-container-toolkit, run `nvidia-ctk runtime configure` and restart the engine"
-    return DoctorCheck("GPUs", CheckState.MISSING, f"{detail}; the engine has no nvidia runtime", cost, hint)
+    if not engine.cdi_directories:
+        hint = "install nvidia-container-toolkit, run `nvidia-ctk runtime configure` and restart the engine"
+        lack = "the engine has neither the nvidia runtime nor CDI"
+        return DoctorCheck("GPUs", CheckState.MISSING, f"{detail}; {lack}", cost, hint)
+    if _names_gpus(engine.cdi_directories):
+        return DoctorCheck("GPUs", CheckState.OK, f"{detail}, through CDI")
+    places = " or ".join(engine.cdi_directories)
+    hint = "run `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`"
+    lack = f"no CDI specification in {places} names `{CDI_GPU}`"
+    return DoctorCheck("GPUs", CheckState.MISSING, f"{detail}; {lack}", cost, hint)
+
+
+def _names_gpus(directories: Iterable[str]) -> bool:
+    """Return whether a CDI specification has NVIDIA's GPUs."""
+    for path in (path for directory in directories for path in sorted(Path(directory).glob("*"))):
+        with contextlib.suppress(OSError):
+            if path.suffix in (".json", ".yaml") and CDI_GPU in path.read_text(errors="replace"):
+                return True
+    return False
 
 
 def default_registries(engine: Daemon | UnavailableDaemon) -> tuple[str, ...]:

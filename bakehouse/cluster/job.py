@@ -46,6 +46,11 @@ class Group:
     """GPUs of this machine for each host."""
 
 
+def numbered_gpus(count: int) -> tuple[str, ...]:
+    """Return the ids of the first GPUs of this machine."""
+    return tuple(map(str, range(count)))
+
+
 def homogeneous(count: int = 1, gpus: int = 0) -> tuple[Group, ...]:
     """Return the single group of a job without instance groups."""
     return (Group(count=count, gpus=gpus),)
@@ -68,6 +73,8 @@ class TrainingJob:
     """Digest in the engine's image store; empty if the image is not built yet."""
     name: str = ""
     groups: tuple[Group, ...] = (Group(),)
+    gpu_ids: tuple[str, ...] = ()
+    """GPUs of this machine for all hosts, as numbers or UUIDs; empty means the first ones."""
     processes_per_host: int = 1
     """Ranks on each host."""
     total_ranks: int | None = None
@@ -128,6 +135,11 @@ class TrainingJob:
         return sum(group.gpus * group.count for group in self.groups)
 
     @property
+    def used_gpus(self) -> tuple[str, ...]:
+        """GPUs of all hosts."""
+        return tuple(gpu for host in self.host_names for gpu in self.gpus_of(host))
+
+    @property
     def host_names(self) -> tuple[str, ...]:
         return tuple(f"algo-{number}" for number in range(1, self.size + 1))
 
@@ -143,11 +155,12 @@ class TrainingJob:
             start += group.count
         return hosts
 
-    def gpus_of(self, host: str) -> tuple[int, ...]:
-        """Return the GPU numbers of a host. Hosts never share a GPU, because NCCL does not support that."""
+    def gpus_of(self, host: str) -> tuple[str, ...]:
+        """Return the GPUs of a host. Hosts never share a GPU, because NCCL does not support that."""
         counts = [self.group_of(name).gpus for name in self.host_names]
         index = self.host_names.index(host)
-        return tuple(range(sum(counts[:index]), sum(counts[: index + 1])))
+        ids = self.gpu_ids or numbered_gpus(self.gpus)
+        return ids[sum(counts[:index]) : sum(counts[: index + 1])]
 
     def hosts_of(self, name: str) -> tuple[str, ...]:
         """Return the hosts of a group, or the host of that name."""

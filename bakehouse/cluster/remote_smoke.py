@@ -67,6 +67,8 @@ class RemoteSmoke:
     hosts: int = 1
     gpus: int = 0
     """GPUs of each host."""
+    gpu_ids: tuple[str, ...] = ()
+    """These GPUs of the host, as numbers or UUIDs; empty means the first ones."""
     only: tuple[str, ...] = ()
     deadline: float | None = None
     """Seconds for each check, instead of the check's own limit."""

@@ -1,12 +1,13 @@
 """Smoke tests of a built image: jobs on a local cluster, started as SageMaker starts them."""
 
+import contextlib
 import hashlib
 import os
 import platform
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +33,7 @@ from bakehouse.cluster.smoke_results import (
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import SmokeError, UsageError
 from bakehouse.plan.model import Image
+from bakehouse.util import file_lock
 from bakehouse.util.format import format_seconds
 from bakehouse.util.heartbeat import SILENT_SECONDS
 from bakehouse.util.oci import Digest
@@ -57,7 +59,7 @@ def smoke(
     state: Path,
     *,
     only: Sequence[str] = (),
-    gpus: int = 0,
+    gpus: tuple[str, ...] = (),
     deadline: float | None = None,
     base_keys: Collection[str] = (),
     report: Reporter = lambda line: None,
@@ -76,10 +78,12 @@ def smoke(
     require_checks(built.image, only)
     engine.sweep()
     report = _thread_safe(report)
-    checks = _Checks(engine, built, state / "smoke" / built.image.name, gpus, deadline, base_keys, report)
+    locks = state / "gpus"
+    directory = state / "smoke" / built.image.name
+    checks = _Checks(engine, built, directory, locks, gpus, deadline, base_keys, report)
     all_checks = checks.long_by_name() | checks.by_name() if only else checks.by_name()
     selected = {name: check for name, check in all_checks.items() if not only or name in only}
-    results = _run_all(engine, selected, report)
+    results = _run_all(engine, selected, report, waiting=len(selected) if gpus else 0)
     transport = smoke_report.transport_of(results)
     smoked = SmokeReport(
         built.image.name, built.digest, transport, results, platform.node(), smoke_report.now()
@@ -100,14 +104,16 @@ class _Checks:
     engine: Engine
     built: BuiltImage
     directory: Path
-    gpus: int
+    locks: Path
+    """Directory with a lock for each GPU."""
+    gpus: tuple[str, ...]
     deadline: float | None
     base_keys: Collection[str]
     report: Reporter
 
     def by_name(self) -> dict[str, RunCheck]:
         """Return every check by name, longest first."""
-        jobs = job_checks(self.built.image, self.built.stored, self.gpus, self._startup())
+        jobs = job_checks(self.built.image, self.built.stored, len(self.gpus), self._startup())
         return {
             COMPONENTS: self._components,
             **{check.name: partial(self._job, check) for check in jobs},
@@ -143,13 +149,10 @@ class _Checks:
 
     def _probe(self, check: str, options: verify.ProbeOptions) -> tuple[CheckResult, ...]:
         detail(self.report)(f"{check} started")
-        probes = verify.run_probes(
-            self.engine,
-            self.built.image,
-            self.built.stored,
-            empty_directory(self.directory / check) / "components.log",
-            replace(options, seconds=self.deadline or COMPONENT_SECONDS, gpus=self.gpus),
-        )
+        log = empty_directory(self.directory / check) / "components.log"
+        options = replace(options, seconds=self.deadline or COMPONENT_SECONDS, gpus=self.gpus)
+        with held_gpus(self.gpus, self.locks):
+            probes = verify.run_probes(self.engine, self.built.image, self.built.stored, log, options)
         return component_results(probes)
 
     def _job(self, check: SmokeCheck) -> tuple[CheckResult, ...]:
@@ -157,9 +160,11 @@ class _Checks:
             return (not_tested(check, check.not_tested),)
         detail(self.report)(f"{check.name} started")
         logs = empty_directory(self.directory / check.name)
-        job = replace(check.job, deadline=self.deadline) if self.deadline else check.job
+        job = replace(check.job, deadline=self.deadline or check.job.deadline, gpu_ids=self.gpus)
         evaluate = evaluate_user_job if check.smoke else evaluate_job
-        return (evaluate(check, job, job_runner.run(self.engine, job, logs), logs),)
+        with held_gpus(job.used_gpus, self.locks):
+            result = job_runner.run(self.engine, job, logs)
+        return (evaluate(check, job, result, logs),)
 
     def _private_keys(self) -> tuple[CheckResult, ...]:
         """Search the image for private keys that its base does not have, without starting it."""
@@ -195,12 +200,14 @@ def require_checks(image: Image, only: Sequence[str], *, with_long: bool = True)
             )
 
 
-def _run_all(engine: Engine, checks: Mapping[str, RunCheck], report: Reporter) -> tuple[CheckResult, ...]:
-    """Return all results in the order of `checks`."""
+def _run_all(
+    engine: Engine, checks: Mapping[str, RunCheck], report: Reporter, waiting: int
+) -> tuple[CheckResult, ...]:
+    """Return all results in the order of `checks`, of which `waiting` may wait for GPUs."""
     results: dict[str, tuple[CheckResult, ...]] = {}
     began = time.monotonic()
     # A job of two hosts is mostly idle, so one thread more than cores keeps them busy.
-    with ThreadPoolExecutor(max_workers=(os.cpu_count() or 1) + 1) as pool:
+    with ThreadPoolExecutor(max_workers=(os.cpu_count() or 1) + 1 + waiting) as pool:
         running = {pool.submit(check): name for name, check in checks.items()}
         try:
             pending = {*running}
@@ -220,6 +227,16 @@ def _run_all(engine: Engine, checks: Mapping[str, RunCheck], report: Reporter) -
             engine.close()
             raise
     return tuple(result for name in checks for result in results[name])
+
+
+@contextlib.contextmanager
+def held_gpus(gpus: Iterable[str], locks: Path) -> Iterator[None]:
+    """Hold GPUs alone: a check that fills their memory or measures them would fail others on them."""
+    with contextlib.ExitStack() as stack:
+        # In one order, so that two checks never wait for each other
+        for gpu in sorted(gpus):
+            stack.enter_context(file_lock.exclusive(locks / f"{gpu}.lock"))
+        yield
 
 
 def _thread_safe(report: Reporter) -> Reporter:

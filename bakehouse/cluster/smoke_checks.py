@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bakehouse.builder.verify import PROBES
-from bakehouse.catalog.recipe import EFA_BANDWIDTH
+from bakehouse.catalog.gpu_checks import EFA_BANDWIDTH
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke, toolkit_starts_torchrun
 from bakehouse.cluster.job import CODE_CHANNEL, CODE_DIRECTORY, ML, TrainingJob, homogeneous
 from bakehouse.plan.model import Image
@@ -19,6 +19,12 @@ SECONDS, TWO_HOST_SECONDS = 300.0, 420.0
 _NO_GPU = "no GPU was given; use `--gpus`"
 _NO_MPIRUN, _NO_TORCHRUN = "the image contains no mpirun", "the image contains no torchrun"
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
+_GPU_SCRIPTS = {"pytorch": "gpu.py", "tensorflow": "tensorflow_gpu.py", "nccl-tests": "nccl_tests_gpu.py"}
+"""Script that uses all GPUs, by what an image contains. None passes without a GPU."""
+_GPU_FRAMEWORKS = "PyTorch, TensorFlow or NVIDIA's NCCL tests"
+_NCCL_USERS = {"horovod", "horovod-nccl", "pytorch"}
+_STORE = {"STORE_PORT": "29400"}
+"""Port of torch.distributed's store, for ranks that mpirun starts."""
 _ENABLED = {"mpirun": "sagemaker_mpi_enabled", "torchrun": "sagemaker_torch_distributed_enabled"}
 """Hyperparameters with which the toolkit starts a launcher."""
 
@@ -53,6 +59,11 @@ class Subject:
     startup: Startup
     hosts: int = 1
     """Hosts that have the GPUs, the same number each."""
+
+    @property
+    def contents(self) -> frozenset[str]:
+        """Names of what the image contains; torchrun comes with PyTorch, whatever component brings it."""
+        return self.image.contents | ({"pytorch"} if "torchrun" in self.image.launchers else set())
 
     @property
     def toolkit_starts_torchrun(self) -> bool:
@@ -93,7 +104,9 @@ def job_checks(
         _torchrun_1x2,
         _efa_bandwidth,
         _nccl,
+        _nccl_2_hosts,
         _gpu,
+        _mpirun_nccl,
         _mpirun_1x2,
     )
     subject = Subject(image, digest, gpus, startup or Startup(), hosts)
@@ -289,10 +302,28 @@ def _nccl(subject: Subject) -> SmokeCheck | None:
         return None
     if not gpus:
         return SmokeCheck(name, not_tested=_NO_GPU)
-    job = _launcher_job(subject, name, script, *_torchrun(gpus, hosts))
+    return _probe_check(name, script, _nccl_job(subject, name, script, hosts, gpus))
+
+
+def _nccl_2_hosts(subject: Subject) -> SmokeCheck | None:
+    """Return the check of NCCL between two hosts that share this machine's GPUs."""
+    name, script, gpus = "nccl_2_hosts", "torchrun_allreduce.py", subject.gpus // 2
+    if not subject.image.gpu or "torchrun" not in subject.image.launchers:
+        return None
+    if subject.hosts > 1:
+        return SmokeCheck(name, not_tested="`nccl_all_reduce` connects all hosts of the job")
+    if not subject.gpus:
+        return SmokeCheck(name, not_tested=_NO_GPU)
+    if not gpus:
+        return SmokeCheck(name, not_tested="it needs a GPU for each of two hosts; use `--gpus 2`")
+    return _probe_check(name, script, _nccl_job(subject, name, script, 2, gpus))
+
+
+def _nccl_job(subject: Subject, check: str, script: str, hosts: int, gpus: int) -> TrainingJob:
+    """Return a job with a rank of torchrun for each GPU."""
+    job = _launcher_job(subject, check, script, *_torchrun(gpus, hosts))
     command = (*job.command, "--transport=nccl")
-    job = replace(job, command=command, processes_per_host=gpus, groups=homogeneous(hosts, gpus))
-    return _probe_check(name, script, job)
+    return replace(job, command=command, processes_per_host=gpus, groups=homogeneous(hosts, gpus))
 
 
 def _efa_bandwidth(subject: Subject) -> SmokeCheck | None:
@@ -313,11 +344,28 @@ def _efa_bandwidth(subject: Subject) -> SmokeCheck | None:
 
 
 def _gpu(subject: Subject) -> SmokeCheck | None:
-    """Return the check of PyTorch's kernels and memory on each GPU, and of NCCL across them."""
-    name, script, gpus = "gpu", "gpu.py", subject.gpus // subject.hosts
-    if not subject.image.gpu or "torchrun" not in subject.image.launchers:
+    """Return the check of the framework's kernels on each GPU, and of NCCL across them."""
+    name, gpus = "gpu", subject.gpus // subject.hosts
+    if not subject.image.gpu:
+        return None
+    script = next((script for part, script in _GPU_SCRIPTS.items() if part in subject.contents), "")
+    if not script:
+        return SmokeCheck(name, not_tested=f"no check uses the GPUs of an image without {_GPU_FRAMEWORKS}")
+    if not gpus:
+        return SmokeCheck(name, not_tested=_NO_GPU)
+    job = _launcher_job(subject, name, script, "python3")
+    job = replace(job, command=(*job.command, f"--gpus={gpus}"), groups=homogeneous(gpus=gpus))
+    return SmokeCheck(name, job, f"bakehouse/probes/{script}", records_ranks=False)
+
+
+def _mpirun_nccl(subject: Subject) -> SmokeCheck | None:
+    """Return the check of NCCL between ranks of mpirun, as Horovod and SMDDP start them."""
+    name, script, gpus = "mpirun_nccl", "mpi_nccl_allreduce.py", subject.gpus // subject.hosts
+    image = subject.image
+    if not image.gpu or "mpirun" not in image.launchers or not subject.contents & _NCCL_USERS:
         return None
     if not gpus:
         return SmokeCheck(name, not_tested=_NO_GPU)
-    job = replace(_launcher_job(subject, name, script, "python3"), groups=homogeneous(gpus=gpus))
-    return SmokeCheck(name, job, f"bakehouse/probes/{script}", records_ranks=False)
+    job = _launcher_job(subject, name, script, *_mpirun(gpus), "python3")
+    job = replace(job, processes_per_host=gpus, groups=homogeneous(gpus=gpus), environment=_STORE)
+    return _probe_check(name, script, job)

@@ -92,7 +92,9 @@ def _ssh_command(target: str) -> list[str]:
 
 
 def _docker_run(remote: RemoteSmoke, name: str) -> list[str]:
-    gpus = ["--gpus", str(remote.gpus)] if remote.gpus else []
+    # Docker reads CSV: without quotes, the second id would be a setting.
+    ids = f'"device={",".join(remote.gpu_ids)}"' if remote.gpu_ids else ""
+    gpus = ["--gpus", ids or str(remote.gpus)] if remote.gpus else []
     options = ["--rm", "--interactive", "--name", name, "--hostname", "algo-1"]
     options += ["--shm-size", f"{_SHARED_MEMORY_MIB}m", *gpus, "--entrypoint", "python3"]
     return ["docker", "run", *options, remote.uri, "-"]

@@ -63,6 +63,8 @@ class Daemon:
     native_diff: bool
     """It orders the files of layers as other engines do."""
     runtimes: tuple[str, ...]
+    cdi_directories: tuple[str, ...]
+    """Directories of CDI specifications; empty if the engine does not use CDI."""
     registry: str
     """Default registry, for image names without a registry."""
 
@@ -166,6 +168,7 @@ def probe(client: DockerClient = docker) -> Daemon | UnavailableDaemon:
         cpu_limit=info["CpuCfsQuota"],
         native_diff=["Native Overlay Diff", "false"] not in (info["DriverStatus"] or []),
         runtimes=tuple(sorted(info["Runtimes"] or ())),
+        cdi_directories=tuple(info.get("CDISpecDirs") or ()),
         registry=info["IndexServerAddress"],
     )
 

@@ -20,6 +20,7 @@ from bakehouse.engine import content_store, engine_host, image_archive, tar
 from bakehouse.engine.dialed_engine import dialed_engine
 from bakehouse.engine.docker_container import API_SECONDS, DockerContainer, remove_until_gone
 from bakehouse.engine.docker_errors import check_socket, translate_errors
+from bakehouse.engine.gpu_devices import device_arguments
 from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
 from bakehouse.engine.protocol import CleanupCounts, Container, ContainerSpec, EngineHost, StoredImage
 from bakehouse.errors import EngineError
@@ -280,7 +281,7 @@ class DockerEngine:
         self._client.api.remove_container(key, v=True, force=True)
 
     def _arguments(self, spec: ContainerSpec) -> dict[str, Any]:
-        from docker.types import DeviceRequest, Mount
+        from docker.types import Mount
 
         labels = {**self._labels, IMAGE_LABEL: spec.image_name}
         arguments: dict[str, Any] = {
@@ -321,8 +322,7 @@ class DockerEngine:
             alias = self._client.api.create_endpoint_config(aliases=[spec.hostname])
             arguments["networking_config"] = {spec.network: alias}
         if spec.gpus:
-            devices = [str(number) for number in spec.gpus]
-            arguments["device_requests"] = [DeviceRequest(device_ids=devices, capabilities=[["gpu"]])]
+            arguments |= device_arguments(self._client.info(), spec.gpus)
         return arguments
 
 

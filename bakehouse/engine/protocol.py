@@ -35,8 +35,8 @@ class ContainerSpec:
     """Directories of this host to mount read-only, by path: for probes, as many engines see none."""
     extra_hosts: Mapping[str, str] = field(default_factory=dict)
     """Addresses by name, for its /etc/hosts."""
-    gpus: tuple[int, ...] = ()
-    """Numbers of this machine's GPUs."""
+    gpus: tuple[str, ...] = ()
+    """GPUs of this machine, as numbers or UUIDs."""
     cpus: float | None = None
     memory: int | None = None
     """Limit in bytes; the kernel kills processes that exceed it."""

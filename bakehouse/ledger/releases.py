@@ -134,6 +134,8 @@ class ReleaseRecord:
     bytes: int
     candidate: bool = False
     """Published for testing, without a release tag."""
+    tested_on_gpus: bool | None = None
+    """A check that needs GPUs passed; None without GPU support, and in records of older versions."""
     provides: tuple[ReleasedName, ...] = ()
     gpu_architecture: str = ""
     """GPU architectures that its components support, as in `>=7.5,<10`; empty if unknown."""

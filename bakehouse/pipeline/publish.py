@@ -113,7 +113,7 @@ def _known_results(state: Path, built: BuiltImage) -> SmokeReport | None:
         return None
 
 
-def _needs_smoke(report: SmokeReport | None, image: Image, gpus: int) -> bool:
+def _needs_smoke(report: SmokeReport | None, image: Image, gpus: tuple[str, ...]) -> bool:
     """Return whether a test on this machine can bring what a release needs."""
     if report is None:
         return True

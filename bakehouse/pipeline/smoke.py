@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import junit, remote_smoke, smoke_report, smoke_runners
 from bakehouse.cluster import smoke as cluster_smoke
+from bakehouse.cluster.job import numbered_gpus
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.cluster.smoke_runners import PrintedJob
@@ -40,14 +41,19 @@ class SmokeOptions:
 
     only: tuple[str, ...] = ()
     """Names of the checks to run; empty means all."""
-    gpus: int = 0
-    """GPUs of each host."""
+    gpus: tuple[str, ...] = ()
+    """GPUs of each host, as numbers or UUIDs."""
     deadline: float | None = None
     """Seconds for each check, instead of the check's own limit."""
     report_file: Path | None = None
     """File for the results, for `promote` on another machine."""
     image_uri: str = ""
     """An image that was pulled, or a candidate; empty means what is built here, or the newest candidate."""
+
+    @property
+    def has_named_gpus(self) -> bool:
+        """Return whether the GPUs are other ones than the first."""
+        return self.gpus != numbered_gpus(len(self.gpus))
 
 
 _DEFAULTS = SmokeOptions()
@@ -146,7 +152,14 @@ def smoke_elsewhere(
     workspace, image = selection.workspace, selection.image
     project = workspace.project
     candidate = promote.find_candidate(project, image.name, "", options.image_uri)
-    remote = _remote_smoke(workspace, image, candidate, options, gpus=options.gpus)
+    remote = _remote_smoke(workspace, image, candidate, options, gpus=len(options.gpus))
+    if options.has_named_gpus:
+        if not runner.startswith(smoke_runners.SSH):
+            raise UsageError(
+                f"`--gpus device={','.join(options.gpus)}` cannot be combined with `--on {runner}`",
+                hint=f"use `--gpus {len(options.gpus)}`; the scheduler selects the GPUs",
+            )
+        remote = replace(remote, gpu_ids=options.gpus)
     sign = _report_signer(workspace, options)
     directory = project.state / "smoke" / image.name / runner.partition(":")[0]
     if results:
@@ -156,7 +169,7 @@ def smoke_elsewhere(
         document = smoke_runners.run_over_ssh(remote, runner, seconds, report)
     else:
         return smoke_runners.write_job(runner, remote, candidate.tags[0], directory, seconds)
-    gpus = f" with {format_count(options.gpus, 'GPU')}" if options.gpus else ""
+    gpus = f" with {format_count(len(options.gpus), 'GPU')}" if options.gpus else ""
     result = remote.report(document, directory / "logs", f"{runner}{gpus}", f"{runner}{gpus}")
     _keep_remote_report(workspace, result, options, sign)
     return result

@@ -487,6 +487,12 @@ class Image:
         return self.keyed.foundation.base
 
     @property
+    def contents(self) -> frozenset[str]:
+        """Names of the components, and names that these provide."""
+        names = (name for part in self.all_parts for name, _ in part.provides)
+        return frozenset((*(part.component for part in self.all_parts), *names))
+
+    @property
     def build_base(self) -> str:
         return self.keyed.foundation.build_base
 

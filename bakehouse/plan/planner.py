@@ -16,7 +16,7 @@ from bakehouse.catalog.build_requirements import with_build_requirements
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Artifact, BaseSource
 from bakehouse.catalog.python_lock import Package
-from bakehouse.catalog.recipe import GPU_CHECKS, Recipe
+from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.size_budget import OWN, REQUIREMENTS
 from bakehouse.catalog.system_packages import Manager
 from bakehouse.catalog.trim import drop_patterns, trim_choices
@@ -338,12 +338,13 @@ def _keys_below(template: str, builds_on: tuple[str, ...], stages: Iterable[Stag
 def _required(recipe: Recipe, *, gpu: bool, launchers: Collection[str]) -> tuple[str, ...]:
     """Return the smoke checks that the recipe requires.
 
-    The default is the user's own test, and GPU checks for images with `torchrun`.
+    The default is the user's own test and, for GPU images, `gpu`, with `torchrun` also `nccl_all_reduce`.
     """
     if recipe.required is not None:
         return recipe.required
     own = (USER_CODE,) if recipe.smoke else ()
-    return (*own, *(GPU_CHECKS if gpu and "torchrun" in launchers else ()))
+    between_ranks = ("nccl_all_reduce",) if "torchrun" in launchers else ()
+    return (*own, *((*between_ranks, "gpu") if gpu else ()))
 
 
 def _required_range(choices: Iterable[Choice], name: str) -> str:

@@ -1,11 +1,12 @@
 """Check PyTorch on this machine's GPUs: versions, kernels, memory, and NCCL over one and all of them.
 
-It runs inside or outside an image: `python3 gpu.py` only needs PyTorch. The exit code is 1 if a check fails
-and 2 without GPUs.
+It runs inside or outside an image: `python3 gpu.py [--gpus N]` only needs PyTorch. The exit code is 1 if a
+check fails or another number of GPUs is found, and 2 without GPUs.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -71,11 +72,15 @@ def all_reduce(rank: int, size: int, file: str) -> None:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gpus", type=int, default=0, help="number of GPUs that PyTorch must find")
+    arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print(f"torch {torch.__version__} finds no GPU")
         return 2
     versions()
     count = torch.cuda.device_count()
+    assert arguments.gpus in (0, count), f"PyTorch finds {count} GPUs, not {arguments.gpus}"
     for number in range(count):
         device = torch.device("cuda", number)
         kernels(device)

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date
 
+from bakehouse.builder.verify import Outcome
+from bakehouse.catalog.gpu_checks import GPU_CHECKS
 from bakehouse.cluster.smoke_report import SmokeReport, current, release_blockers
 from bakehouse.jobs.toolkit import toolkit_versions
 from bakehouse.ledger.releases import (
@@ -55,6 +57,7 @@ def record_of(
         platform=image.platform,
         config=published.config or "",
         revision=revision,
+        tested_on_gpus=False if image.gpu else None,
     )
     return with_report(record, report, image) if report else record
 
@@ -66,8 +69,13 @@ def with_report(record: ReleaseRecord, report: SmokeReport, image: Image) -> Rel
         record,
         tested=not release_blockers(report, image.required, image.smoke),
         transport=report.transport,
+        tested_on_gpus=_tested_on_gpus(report) if image.gpu else None,
         checks=tuple(ReleasedCheck(check.name, check.outcome) for check in report.checks),
     )
+
+
+def _tested_on_gpus(report: SmokeReport) -> bool:
+    return any(check.name in GPU_CHECKS and check.outcome is Outcome.PASSED for check in report.checks)
 
 
 def describe(records: Iterable[ReleaseRecord], digest: str) -> str:

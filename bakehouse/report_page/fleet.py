@@ -12,12 +12,12 @@ from bakehouse.builder.build_log import Build, load_builds
 from bakehouse.catalog import git_history
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.gpu_checks import GPU_CHECKS
 from bakehouse.catalog.instance_gpus import InstanceGpus, platform_of
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.python_lock import Package
-from bakehouse.catalog.recipe import EFA_BANDWIDTH, GPU_CHECKS, Recipe
+from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.size_budget import REQUIREMENTS
-from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import BakehouseError, PublishError, UsageError
@@ -83,7 +83,7 @@ class ReleaseRow:
     bytes: int
     revision: str
     state: str
-    """`release`, `candidate` or `not tested`."""
+    """`release`, `candidate` or `not tested`, and whether no check of a GPU image used GPUs."""
     is_current: bool
     """It has the present build key."""
     checks: tuple[tuple[str, str], ...]
@@ -345,8 +345,7 @@ class _Reader:
         for record in current:
             if record.checks:
                 checks = tuple(
-                    CheckRow(check.name, check.outcome, _on_gpus(check.name, image))
-                    for check in record.checks
+                    CheckRow(check.name, check.outcome, check.name in GPU_CHECKS) for check in record.checks
                 )
                 return SmokeResults(checks, "", record.date, record.transport)
         return SmokeResults()
@@ -359,7 +358,7 @@ class _Reader:
             CheckRow(
                 name=check.name,
                 outcome=check.outcome,
-                on_gpus=_on_gpus(check.name, image),
+                on_gpus=check.name in GPU_CHECKS,
                 seconds=round(check.seconds, 1),
                 reason=check.reason,
                 rank=check.failed_rank,
@@ -442,10 +441,6 @@ def _facets(recipe: Recipe, resolution: Resolution, run: CellState) -> dict[str,
     }
 
 
-def _on_gpus(check: str, image: Image) -> bool:
-    return check in (*GPU_CHECKS, EFA_BANDWIDTH) or (check == USER_CODE and image.gpu)
-
-
 def _fits(instance: Instance, image: Image) -> bool:
     """Return whether an image runs on an instance type, as far as the catalogue knows its accelerators."""
     is_known = instance.gpus == 0 or bool(instance.gpus and instance.gpu_architecture)
@@ -484,14 +479,13 @@ def _releases(records: Sequence[ReleaseRecord], image: Image) -> tuple[ReleaseRo
 def _release(
     record: ReleaseRecord, image: Image, since: str | None, changes: tuple[Change, ...]
 ) -> ReleaseRow:
-    tested = "release" if record.tested else "not tested"
     return ReleaseRow(
         date=record.date,
         image_uri=record.image_uri,
         tags=record.tags,
         bytes=record.bytes,
         revision=record.revision,
-        state="candidate" if record.candidate else tested,
+        state=states.release_kind(record),
         is_current=record.key == image.key,
         checks=tuple((check.name, check.outcome) for check in record.checks),
         parts=tuple((part.component, f"{part.version} {part.variant}".strip()) for part in record.parts),

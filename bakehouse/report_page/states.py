@@ -79,13 +79,21 @@ def signature_state(records: Iterable[ReleaseRecord]) -> CellState:
     return not_recorded()
 
 
+def release_kind(record: ReleaseRecord) -> str:
+    """Return the kind of a record, and whether it is of a GPU image that no check tested on GPUs."""
+    kind = "candidate" if record.candidate else "release" if record.tested else "not tested"
+    is_unknown = record.tested and record.tested_on_gpus is False
+    return f"{kind}, not tested on GPUs" if is_unknown else kind
+
+
 def release_state(current: Sequence[ReleaseRecord], others: Sequence[ReleaseRecord]) -> CellState:
     """Return whether an image was released, by the records of its build key and of other keys.
 
     Both start with the newest.
     """
     if release := next((record for record in current if record.is_released), None):
-        return CellState(Mark.DONE, release.date, f"Tags: {', '.join(release.tags)}.")
+        note = " It was not tested on GPUs." if release.tested_on_gpus is False else ""
+        return CellState(Mark.DONE, release.date, f"Tags: {', '.join(release.tags)}.{note}")
     earlier = next((record for record in others if record.is_released), None)
     note = f"An earlier version was released on {earlier.date}." if earlier else ""
     if current:

@@ -24,8 +24,8 @@ _DEFAULT_REGION = "us-east-1"
 def local_request(given: GivenJob, job: TrainingJob, gpus: int = 0) -> RunRequest:
     """Return a job of the command line and a file for this machine.
 
-    `job` has the command, the faults and the seed. Raises UsageError for a channel or code that is not on
-    this machine.
+    `job` has the command, the faults, the seed, and GPUs to deal out instead of `gpus` for each host. Raises
+    UsageError for a channel or code that is not on this machine.
     """
     spec, local, file = given.spec, given.local, given.file
     command = job.command
@@ -45,7 +45,7 @@ def local_request(given: GivenJob, job: TrainingJob, gpus: int = 0) -> RunReques
         _require_code(spec, command)
     job = replace(
         job,
-        groups=_groups(spec, local.cpus, gpus),
+        groups=_groups(spec, local.cpus, gpus, job.gpu_ids),
         entry_point="" if command else spec.entry_point,
         command=command,
         hyperparameters=hyperparameters,
@@ -85,7 +85,9 @@ def _require_code(spec: JobSpec, command: tuple[str, ...]) -> None:
         raise UsageError(message, hint=hint)
 
 
-def _groups(spec: JobSpec, cpus: Mapping[str, float], gpus: int) -> tuple[Group, ...]:
+def _groups(
+    spec: JobSpec, cpus: Mapping[str, float], gpus: int, gpu_ids: tuple[str, ...]
+) -> tuple[Group, ...]:
     """Return the hosts of a job, with their shares of this machine."""
     count = 1 if spec.instance_count is None else spec.instance_count
     groups = spec.groups or (Group(instance_type=spec.instance_type or INSTANCE_TYPE, count=count),)
@@ -101,7 +103,14 @@ def _groups(spec: JobSpec, cpus: Mapping[str, float], gpus: int) -> tuple[Group,
         )
     if any(group.count < 1 for group in groups):
         raise UsageError("the job has no host", hint="set `--instance-count` to at least 1")
-    if sum(group.count for group in groups) > _MAX_HOSTS:
+    hosts = sum(group.count for group in groups)
+    if len(gpu_ids) % hosts:
+        raise UsageError(
+            f"{len(gpu_ids)} GPUs cannot be dealt out evenly to {hosts} hosts",
+            hint="name as many GPUs for each host: `--gpus device=0,2`",
+        )
+    gpus = gpus or len(gpu_ids) // hosts
+    if hosts > _MAX_HOSTS:
         raise UsageError(
             f"more than {_MAX_HOSTS} hosts",
             hint="set a smaller `--instance-count`; all hosts share this machine",

@@ -9,7 +9,7 @@ import pytest
 from bakehouse.catalog import user_files
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
-from bakehouse.catalog.recipe import GPU_CHECKS, Content, Recipe, load_recipes, read_recipes
+from bakehouse.catalog.recipe import Content, Recipe, load_recipes, read_recipes
 from bakehouse.errors import RecipeError
 from tests.support.errors import error_text
 from tests.support.trees import IMAGE, SHA, Tree
@@ -295,7 +295,7 @@ def test_required_checks_are_not_part_of_the_key(tree: Tree) -> None:
     assert (tree.planned_image().key, tree.planned_image().required) == (key, ("gpu",))
 
 
-@pytest.mark.parametrize(("text", "required"), [("", GPU_CHECKS), ("required: []\n", ())])
+@pytest.mark.parametrize(("text", "required"), [("", ("nccl_all_reduce", "gpu")), ("required: []\n", ())])
 def test_an_image_for_gpus_has_to_be_seen_on_some_unless_its_recipe_says_otherwise(
     tree: Tree, text: str, required: tuple[str, ...]
 ) -> None:

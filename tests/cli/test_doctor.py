@@ -328,9 +328,31 @@ def test_gpus_that_containers_can_not_have() -> None:
     assert doctor.gpu_finding(ProgramResult(0, CARDS), ENGINE) == DoctorCheck(
         "GPUs",
         CheckState.MISSING,
-        "2 x NVIDIA H200, driver 570.86.15; the engine has no nvidia runtime",
+        "2 x NVIDIA H200, driver 570.86.15; the engine has neither the nvidia runtime nor CDI",
         NO_NCCL,
         "install nvidia-container-toolkit, run `nvidia-ctk runtime configure` and restart the engine",
+    )
+
+
+def test_gpus_that_containers_get_through_cdi(tmp_path: Path) -> None:
+    (tmp_path / "nvidia.yaml").write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
+    able = dataclasses.replace(ENGINE, cdi_directories=(str(tmp_path),))
+
+    assert doctor.gpu_finding(ProgramResult(0, CARDS), able) == DoctorCheck(
+        "GPUs", CheckState.OK, "2 x NVIDIA H200, driver 570.86.15, through CDI"
+    )
+
+
+def test_gpus_that_no_specification_of_cdi_names(tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("kind: example.com/card\n")
+    unable = dataclasses.replace(ENGINE, cdi_directories=(str(tmp_path),))
+
+    assert doctor.gpu_finding(ProgramResult(0, CARDS), unable) == DoctorCheck(
+        "GPUs",
+        CheckState.MISSING,
+        f"2 x NVIDIA H200, driver 570.86.15; no CDI specification in {tmp_path} names `nvidia.com/gpu`",
+        NO_NCCL,
+        "run `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`",
     )
 
 

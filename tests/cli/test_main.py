@@ -78,7 +78,7 @@ def test_positional_values_get_names(typed: str, expanded: str) -> None:
         ("build", {"images": ""}),
         ("build a b", {"images": "a,b"}),
         ("list --json a", {"images": "a", "json": True}),
-        ("smoke --gpus=2 a", {"images": "a", "gpus": 2}),
+        ("smoke --gpus=2 a", {"images": "a", "gpus": "2"}),
         ("diff a --from v1", {"image": "a", "from_": "v1"}),
         ("resolve --assume a=1 --assume=b=2", {"images": "", "assume": ["a=1", "b=2"]}),
     ],
@@ -558,6 +558,29 @@ def test_a_candidate_is_printed_as_it_was_asked_for(in_two_regions: Path) -> Non
     assert nowhere.stderr.startswith("error: no candidate of `mpi-cpu` fits\n")
 
 
+@pytest.mark.parametrize(
+    ("tested_on_gpus", "warning"),
+    [
+        (False, "warning: mpi-cpu is for GPUs, but this release was tested without GPUs\n"),
+        (True, ""),
+        (None, ""),
+    ],
+)
+def test_an_image_uri_of_a_release_without_tests_on_gpus_has_a_warning(
+    tested_on_gpus: bool | None,
+    warning: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record = release(tmp_path / "images", gpu=True, tested_on_gpus=tested_on_gpus)
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    monkeypatch.chdir(tmp_path)
+
+    assert main.run(["uri", "mpi-cpu"]) == 0
+    assert capsys.readouterr() == (f"{record.image_uri}\n", warning)
+
+
 @pytest.mark.parametrize("task", ["uri", "estimator"])
 def test_an_image_without_a_release_is_not_unknown(task: str, in_two_regions: Path) -> None:
     result = bake(task, "pytorch-cpu", cwd=in_two_regions)
@@ -578,7 +601,16 @@ def test_releases_of_unknown_images_are_reported(in_two_regions: Path) -> None:
     ("arguments", "message"),
     [
         (["run", "mpi-cpu", "--instance-count", "0"], "`--instance-count` must be at least 1, not 0"),
-        (["run", "mpi-cpu", "--gpus=-1"], "`--gpus` must be at least 0, not -1"),
+        (
+            ["run", "mpi-cpu", "--gpus=-1"],
+            "`--gpus` must be a number up to 999 or `device=` with GPUs, not `-1`\n\n"
+            "hint: `--gpus 2` gives the first two GPUs, `--gpus device=0,2` the first and the third",
+        ),
+        (
+            ["smoke", "mpi-cpu", "--gpus", "device=0,0"],
+            "`--gpus device=0,0` does not name GPUs\n\n"
+            "hint: separate different numbers or UUIDs with commas: `--gpus device=0,2`",
+        ),
         (["smoke", "mpi-cpu", "--timeout", "-3"], "`--timeout` must be at least 1, not -3"),
         (
             ["smoke", "mpi-cpu", "--on", "lsf"],

@@ -69,7 +69,13 @@ def test_a_gpu_belongs_to_one_host() -> None:
     job = replace(JOB, groups=(Group("data"), Group("dnn", count=2, gpus=2)), seed=1)
     data, dnn = job.hosts_by_group["data"], job.hosts_by_group["dnn"]
 
-    assert [job.gpus_of(host) for host in (*data, *dnn)] == [(), (0, 1), (2, 3)]
+    assert [job.gpus_of(host) for host in (*data, *dnn)] == [(), ("0", "1"), ("2", "3")]
+
+
+def test_named_gpus_are_dealt_out_in_their_order() -> None:
+    job = replace(JOB, groups=homogeneous(2, gpus=1), gpu_ids=("0", "GPU-5c1e"))
+
+    assert [job.gpus_of(host) for host in job.host_names] == [("0",), ("GPU-5c1e",)]
 
 
 def test_channels_and_code_lie_where_the_toolkit_looks() -> None:

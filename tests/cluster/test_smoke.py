@@ -109,7 +109,7 @@ def test_checks_that_take_long_are_named(monkeypatch: pytest.MonkeyPatch) -> Non
         if line.startswith("still running"):
             release.set()
 
-    running._run_all(FakeEngine(good), {"slow": slow}, report)
+    running._run_all(FakeEngine(good), {"slow": slow}, report, waiting=0)
 
     assert re.fullmatch(r"still running: slow \(0\.\d s\)", messages[0])
     assert messages[-1] == "slow passed in 1.0 s"

@@ -72,9 +72,48 @@ def test_gpus_are_tried_where_there_are_some() -> None:
 
     assert without.not_tested == "no GPU was given; use `--gpus`"
     assert with_two.job is not None
-    assert with_two.job.command == ("python3", "/opt/ml/input/data/code/gpu.py")
+    assert with_two.job.command == ("python3", "/opt/ml/input/data/code/gpu.py", "--gpus=2")
     assert with_two.job.gpus == 2
     assert "gpu" not in named(job_checks(image("pytorch-cpu", **PYTORCH), DIGEST, gpus=2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("component", "script"),
+    [
+        ("pytorch", "gpu.py"),
+        ("tensorflow", "tensorflow_gpu.py"),
+        ("nccl-tests", "nccl_tests_gpu.py"),
+    ],
+)
+def test_each_framework_is_tried_on_all_gpus(component: str, script: str) -> None:
+    subject = image("gpus", (InstalledComponent(component, "1.0", "x"),), gpu=True, launchers=("mpirun",))
+    check = named(job_checks(subject, DIGEST, gpus=8))["gpu"]
+
+    assert check.job is not None
+    assert check.job.command == ("python3", f"/opt/ml/input/data/code/{script}", "--gpus=8")
+    assert check.job.used_gpus == tuple("01234567")
+
+
+def test_a_framework_that_no_check_knows_is_not_tested_on_gpus() -> None:
+    check = named(job_checks(image("own", gpu=True, launchers=()), DIGEST, gpus=8))["gpu"]
+
+    assert check.job is None
+    reason = "no check uses the GPUs of an image without PyTorch, TensorFlow or NVIDIA's NCCL tests"
+    assert check.not_tested == reason
+
+
+def test_mpirun_starts_a_rank_for_each_gpu() -> None:
+    horovod = (InstalledComponent("horovod-nccl", "0.28.1", "x"),)
+    subject = image("gpus", horovod, gpu=True, launchers=("mpirun",))
+    without, with_four = (named(job_checks(subject, DIGEST, gpus))["mpirun_nccl"] for gpus in (0, 4))
+
+    assert without.not_tested == "no GPU was given; use `--gpus`"
+    assert with_four.job is not None
+    assert with_four.job.ranks == 4
+    assert with_four.job.command[-4:] == (
+        *("-np", "4", "python3"),
+        "/opt/ml/input/data/code/mpi_nccl_allreduce.py",
+    )
 
 
 def test_nccl_gets_a_rank_for_each_gpu() -> None:
@@ -87,6 +126,32 @@ def test_nccl_gets_a_rank_for_each_gpu() -> None:
         *("torchrun", "--standalone", "--tee=3", "--log-dir=/tmp/torchrun", "--nproc-per-node=4"),
         *("/opt/ml/input/data/code/torchrun_allreduce.py", "--transport=nccl"),
     )
+
+
+def test_two_hosts_share_the_gpus_of_this_machine() -> None:
+    job = named(job_checks(image("pytorch-cu130", **PYTORCH, gpu=True), DIGEST, gpus=5))["nccl_2_hosts"].job  # type: ignore[arg-type]
+
+    assert job is not None
+    assert [job.gpus_of(host) for host in job.host_names] == [("0", "1"), ("2", "3")]
+    assert job.command[:2] == ("sh", "-c")
+    assert job.command[-3:] == (
+        *("--nproc-per-node=2", "/opt/ml/input/data/code/torchrun_allreduce.py", "--transport=nccl"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hosts", "reason"),
+    [
+        (0, 1, "no GPU was given; use `--gpus`"),
+        (1, 1, "it needs a GPU for each of two hosts; use `--gpus 2`"),
+        (8, 2, "`nccl_all_reduce` connects all hosts of the job"),
+    ],
+)
+def test_two_hosts_need_a_gpu_each_and_this_machine(gpus: int, hosts: int, reason: str) -> None:
+    cuda = image("pytorch-cu130", **PYTORCH, gpu=True)  # type: ignore[arg-type]
+    check = named(job_checks(cuda, DIGEST, gpus=gpus, hosts=hosts))["nccl_2_hosts"]
+
+    assert (check.job, check.not_tested) == (None, reason)
 
 
 EFA_IMAGE = replace(
@@ -291,4 +356,4 @@ def test_a_gpu_image_s_test_needs_gpus(tmp_path: Path) -> None:
     assert user_code(of=cuda).not_tested == "no GPU was given; use `--gpus`"
     assert user_code(of=cuda, gpus=1, hosts=2).not_tested == "it needs 2 GPUs; use `--gpus`"
     assert two is not None
-    assert [two.gpus_of(host) for host in two.host_names] == [(0, 1), (2, 3)]
+    assert [two.gpus_of(host) for host in two.host_names] == [("0", "1"), ("2", "3")]

@@ -138,19 +138,25 @@ def test_the_log_of_batch_is_read_beyond_its_first_megabyte(tmp_path: Path) -> N
     assert "bakehouse-smoke-results " in (PROBES / "remote_smoke.py").read_text()
 
 
-def test_the_command_that_reads_the_results_is_complete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of an image with a candidate, in a project in the current directory."""
     tree = Tree(tmp_path)
     tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
     tree.write("mine/images/tiny.yaml", 'summary: Tiny\nbase: {debian: "12"}\n')
-    [tiny] = select(open_workspace(tmp_path), ["tiny"]).plan.images
-    put(tmp_path, replace(a_record(), image="tiny", key=tiny.key, candidate=True))
+    [image] = select(open_workspace(tmp_path), ["tiny"]).plan.images
+    put(tmp_path, replace(a_record(), image="tiny", key=image.key, candidate=True))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BAKEHOUSE_STATE", "our builds")
+    return image.name
+
+
+def test_the_command_that_reads_the_results_is_complete(
+    tiny: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ("--check", "components", "--gpus", "2", "--timeout", "60", "--report", "my report.json")
 
-    assert main.run(("smoke", "tiny", "--on", "kubernetes", *options)) == 0
+    assert main.run(("smoke", tiny, "--on", "kubernetes", *options)) == 0
 
     first, *_, then, last = capsys.readouterr().err.splitlines()
     assert (first, then) == ("run:", "then:")
@@ -158,6 +164,21 @@ def test_the_command_that_reads_the_results_is_complete(
         "  bake smoke tiny --on kubernetes --results 'our builds/smoke/tiny/kubernetes/results.log' "
         "--check components --gpus 2 --timeout 60 --report 'my report.json'"
     )
+
+
+@pytest.mark.parametrize("runner", smoke_runners.PRINTED)
+def test_a_scheduler_takes_no_named_gpus(runner: str, tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(("smoke", tiny, "--on", runner, "--gpus", "device=0,2")) == 64
+    assert capsys.readouterr().err == (
+        f"error: `--gpus device=0,2` cannot be combined with `--on {runner}`\n\n"
+        "hint: use `--gpus 2`; the scheduler selects the GPUs\n"
+    )
+
+
+def test_named_gpus_reach_the_host_over_ssh(tiny: str, ssh: Path) -> None:
+    # The stub's results are of other checks, which is found after its run.
+    assert main.run(("smoke", tiny, "--on", "ssh://gpu-host", "--gpus", "device=0,2")) != 0
+    assert ' --gpus "device=0,2" ' in (ssh / "calls").read_text()
 
 
 @pytest.fixture
@@ -199,6 +220,15 @@ def test_a_host_runs_the_candidate_s_digest_over_ssh(ssh: Path) -> None:
         docker,
     ]
     assert (ssh / "stdin").read_text().startswith('"""Run smoke checks')
+
+
+def test_a_host_gets_the_named_gpus_as_one_word_of_csv(ssh: Path) -> None:
+    named = replace(GPUS, gpus=2, gpu_ids=("0", "GPU-5c1e"))
+
+    smoke_runners.run_over_ssh(named, "ssh://gpu-host", 60, print)
+
+    [_, docker] = (ssh / "calls").read_text().splitlines()
+    assert '--shm-size 2048m --gpus "device=0,GPU-5c1e" --entrypoint' in docker
 
 
 def test_checks_that_take_too_long_are_ended_on_the_host(ssh: Path) -> None:

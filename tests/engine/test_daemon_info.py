@@ -70,6 +70,7 @@ def test_an_engine_with_everything_lacks_nothing() -> None:
         memory_limit=True,
         cpu_limit=True,
         native_diff=True,
+        cdi_directories=(),
         runtimes=("io.containerd.runc.v2", "runc"),
         registry="https://registry.example/v1/",
     )

@@ -5,7 +5,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 SUBNET = "10.213.0.1/24"
@@ -41,9 +41,12 @@ class OfflineNetwork:
 
 
 @contextlib.contextmanager
-def engine(nowhere: OfflineNetwork, directory: Path) -> Iterator[str]:
+def engine(
+    nowhere: OfflineNetwork, directory: Path, settings: Mapping[str, object] | None = None
+) -> Iterator[str]:
     """An engine in there, with everything of its own; gives its address."""
-    (directory / "daemon.json").write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
+    defaults = {"features": {"containerd-snapshotter": True}}
+    (directory / "daemon.json").write_text(json.dumps(settings or defaults))
     host = f"unix://{directory}/docker.sock"
     command = nowhere.inside(
         "dockerd", f"--config-file={directory}/daemon.json", f"--data-root={directory}/data",

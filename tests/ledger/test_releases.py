@@ -84,6 +84,7 @@ OLD = """\
         "mpi-cpu-20261120-7c1e44b0"
       ],
       "tested": true,
+      "tested_on_gpus": null,
       "training_module": "",
       "transport": "mpi",
       "uncommitted": []

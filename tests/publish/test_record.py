@@ -3,7 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from bakehouse.builder.verify import Outcome
+from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.ledger.releases import (
     ReleasedArtifact,
     ReleasedCheck,
@@ -43,3 +46,22 @@ def test_a_scan_of_a_digest_is_not_forgotten() -> None:
     other = replace(scanned, digest=OTHER, not_scanned="no", scanned="")
     assert with_known_facts(a_record(), [scanned, other]) == scanned
     assert with_known_facts(a_record(), [scanned, replace(a_record(), not_scanned="no")]).not_scanned == "no"
+
+
+def test_a_gpu_release_says_whether_a_check_used_gpus() -> None:
+    image = replace(IMAGE, gpu=True)
+    passed = report(Outcome.PASSED)
+    on_gpu = replace(passed, checks=(*passed.checks, CheckResult("gpu", Outcome.PASSED, 1.0)))
+    skipped = replace(passed, checks=(*passed.checks, CheckResult("gpu", Outcome.NOT_TESTED, 0.0)))
+
+    assert record_of(PUBLISHED, IMAGE, on_gpu, DAY).tested_on_gpus is None
+    assert record_of(PUBLISHED, image, on_gpu, DAY).tested_on_gpus is True
+    assert record_of(PUBLISHED, image, skipped, DAY).tested_on_gpus is False
+    assert record_of(PUBLISHED, image, None, DAY).tested_on_gpus is False
+
+
+@pytest.mark.parametrize("name", ["user_code", "torchrun_2x2", "components.pytorch.computes_on_gpu"])
+def test_a_check_that_can_pass_without_a_gpu_is_no_test_on_gpus(name: str) -> None:
+    passed = replace(report(Outcome.PASSED), checks=(CheckResult(name, Outcome.PASSED, 1.0),))
+
+    assert record_of(PUBLISHED, replace(IMAGE, gpu=True), passed, DAY).tested_on_gpus is False

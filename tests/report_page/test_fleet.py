@@ -174,6 +174,12 @@ def test_a_release_has_code_that_starts_a_job(site: Site) -> None:
     assert all(image.releases[1].image_uri in code for code in image.code.values())
 
 
+def test_a_release_that_was_not_tested_on_gpus_says_so(site: Site) -> None:
+    site.publish({"tested_on_gpus": True}, {"tested_on_gpus": False})
+
+    assert [release.state for release in site.image().releases] == ["release, not tested on GPUs", "release"]
+
+
 def test_a_release_has_only_code_that_starts_its_job(site: Site) -> None:
     site.publish({"launchers": ("mpirun",)})
 

@@ -80,3 +80,14 @@ def test_only_a_release_of_the_present_build_key_is_done() -> None:
     assert states.release_state([candidate], [OTHER]) == CellState(Mark.PARTLY, "candidate 2026-11-20", note)
     assert states.release_state([], [OTHER]) == CellState(Mark.PARTLY, "earlier version, 2026-11-20", note)
     assert states.release_state([], [replace(OTHER, tested=False)]) == not_recorded()
+
+
+def test_a_release_of_a_gpu_image_says_that_no_check_used_gpus() -> None:
+    without, before = replace(RECORD, tested_on_gpus=False), replace(RECORD, tested_on_gpus=None)
+
+    assert states.release_kind(without) == "release, not tested on GPUs"
+    assert states.release_kind(replace(without, candidate=True)) == "candidate, not tested on GPUs"
+    assert states.release_kind(replace(without, tested=False)) == "not tested"
+    assert states.release_kind(before) == "release"
+    note = "Tags: mpi-cpu-20261120-7c1e44b0. It was not tested on GPUs."
+    assert states.release_state([without], []) == CellState(Mark.DONE, "2026-11-20", note)

@@ -21,5 +21,6 @@ ENGINE = Daemon(
     cpu_limit=True,
     native_diff=True,
     runtimes=("runc",),
+    cdi_directories=(),
     registry="https://registry.example/v1/",
 )

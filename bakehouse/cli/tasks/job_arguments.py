@@ -2,10 +2,12 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bakehouse.cli.tasks.declare import Context
+from bakehouse.errors import UsageError
 
 if TYPE_CHECKING:
     from bakehouse.jobs.job_spec import JobSpec
@@ -26,6 +28,9 @@ HELP = {
     "role": "ARN of the execution role of the job",
 }
 """Help of the options."""
+_COUNT = re.compile(r"[0-9]{1,3}")
+_GPU = re.compile(r"[0-9]{1,4}(:[0-9]{1,2})?|(GPU|MIG)-[0-9a-zA-Z/-]{1,100}")
+"""Number of a GPU, with that of a MIG device after a colon, or a UUID."""
 _LISTS = ("group", "hyperparameter", "environment", "channel")
 _HOSTS = ("job", "instance_type", "instance_count")
 _SCRIPT = (
@@ -104,6 +109,27 @@ def lists(names: Sequence[str]) -> list[str]:
 def help_of(names: Sequence[str]) -> dict[str, str]:
     """Return the help of some options."""
     return {name: text for name, text in HELP.items() if name.replace("-", "_") in names}
+
+
+def gpu_ids(gpus: str) -> tuple[str, ...]:
+    """Return the GPUs of `--gpus`: the first ones for a count, or those of `device=0,2`."""
+    from bakehouse.cluster.job import numbered_gpus
+
+    devices, is_list, ids = gpus.partition("device=")
+    if is_list and not devices:
+        names = tuple(name.strip() for name in ids.split(","))
+        if all(map(_GPU.fullmatch, names)) and len({*names}) == len(names):
+            return names
+        raise UsageError(
+            f"`--gpus {gpus}` does not name GPUs",
+            hint="separate different numbers or UUIDs with commas: `--gpus device=0,2`",
+        )
+    if gpus and not _COUNT.fullmatch(gpus):
+        raise UsageError(
+            f"`--gpus` must be a number up to 999 or `device=` with GPUs, not `{gpus}`",
+            hint="`--gpus 2` gives the first two GPUs, `--gpus device=0,2` the first and the third",
+        )
+    return numbered_gpus(int(gpus or 0))
 
 
 def given(number: int) -> int | None:

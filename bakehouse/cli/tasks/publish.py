@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bakehouse.cli.tasks import job_arguments
 from bakehouse.cli.tasks.declare import (
     ATTEST,
     FAIL_ON,
@@ -133,7 +134,7 @@ def promote(
         "registry": _REGISTRY,
         "create": _CREATE,
         "fail-on": FAIL_ON,
-        "gpus": "number of GPUs for the smoke tests",
+        "gpus": "number of GPUs for the smoke tests, or some as `device=0,2`",
         "attest": ATTEST,
         "json": JSON_BUILD,
     },
@@ -145,7 +146,7 @@ def release(
     create: bool = False,
     attest: bool = False,
     fail_on: str = "",
-    gpus: int = 0,
+    gpus: str = "",
     json: bool = False,
 ) -> None:
     """
@@ -164,7 +165,8 @@ def release(
 
     level = ecr_scan.level(fail_on)
     options = PublishOptions(registry=registry, create=create, attest=attest, fail_on=level)
-    records = pipeline.release(select_images(images), report, options, SmokeOptions(gpus=gpus), json=json)
+    smoke = SmokeOptions(gpus=job_arguments.gpu_ids(gpus))
+    records = pipeline.release(select_images(images), report, options, smoke, json=json)
     show([asdict(record) for record in records] if json else tables.uris(records))
 
 
@@ -323,6 +325,8 @@ def uri(
         report(warning)
     if not registry and (note := _elsewhere(record)):
         report(note)
+    if record.tested_on_gpus is False:
+        report(f"warning: {record.image} is for GPUs, but this release was tested without GPUs")
     show(f"{record.image_uri}\n")
 
 

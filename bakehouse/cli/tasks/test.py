@@ -42,7 +42,7 @@ _JOB_HELP = job_arguments.help_of(job_arguments.SMOKE)
     help={
         "images": IMAGES,
         "check": "run only checks of this name; separate several with commas",
-        "gpus": "number of GPUs for the containers; ranks then communicate through NCCL",
+        "gpus": "number of GPUs, or some as `device=0,2`; ranks then communicate through NCCL",
         "timeout": "seconds for each check, instead of the check's own limit",
         "image-uri": "test the image pulled under this URI: a candidate from another machine",
         "report": "also write the results to this file, for `promote` on another machine",
@@ -60,7 +60,7 @@ def smoke(
     job: str,
     images: str,
     check: str = "",
-    gpus: int = 0,
+    gpus: str = "",
     timeout: int = job_arguments.UNSET,
     image_uri: str = "",
     report_: str = "",
@@ -95,7 +95,7 @@ def smoke(
     seconds = job_arguments.given(timeout)
     options = pipeline.SmokeOptions(
         only=tuple(split(check)),
-        gpus=gpus,
+        gpus=job_arguments.gpu_ids(gpus),
         deadline=None if seconds is None else float(seconds),
         report_file=Path(report_) if report_ else None,
         image_uri=image_uri,
@@ -166,7 +166,7 @@ def _results_command(image: str, runner: str, results: Path, options: "SmokeOpti
     if options.only:
         words += ["--check", ",".join(options.only)]
     if options.gpus:
-        words += ["--gpus", str(options.gpus)]
+        words += ["--gpus", str(len(options.gpus))]
     if options.deadline:
         words += ["--timeout", f"{options.deadline:g}"]
     if options.image_uri:
@@ -184,7 +184,7 @@ def _results_command(image: str, runner: str, results: Path, options: "SmokeOpti
         **job_arguments.help_of(job_arguments.LOCAL),
         "image": "an image of a recipe, or any image that the engine has; default: that of --job",
         "command": "command that every host runs instead of the SageMaker Training Toolkit, in /opt/ml/code",
-        "gpus": "GPUs of this machine for each host; no GPU is shared",
+        "gpus": "GPUs of this machine for each host, or some to deal out as `device=0,2`; no GPU is shared",
         "stop-after": "seconds until the job is stopped like StopTrainingJob: SIGTERM, then SIGKILL",
         "kill": "`algo-2@10s`, or once a text is in the log `algo-2@/TEXT/`: kill this host; repeatable",
         "partition": "`data,dnn@10s`: drop all packets between these groups or hosts; repeatable",
@@ -201,7 +201,7 @@ def run_training_job(
     partition: list[str],
     image: str = "",
     command: str = "",
-    gpus: int = 0,
+    gpus: str = "",
     stop_after: int = job_arguments.UNSET,
     seed: int = job_arguments.UNSET,
     json: bool = False,
@@ -229,14 +229,16 @@ def run_training_job(
     given = read_job(workspace, image, job, line)
     require_job(given, "run")
     seconds = job_arguments.given(stop_after)
+    ids = job_arguments.gpu_ids(gpus)
     faults = TrainingJob(
+        gpu_ids=ids if gpus.startswith("device=") else (),
         command=job_options.command(command, line.entry_point),
         stop_after=None if seconds is None else float(seconds),
         kills=job_options.kills(kill),
         partitions=job_options.partitions(partition),
         seed=job_arguments.given(seed),
     )
-    request = local_request(given, faults, gpus)
+    request = local_request(given, faults, 0 if faults.gpu_ids else len(ids))
     colour = terminal.in_colour(sys.stderr)
     verbose = terminal.is_verbose()
     listen = functools.partial(log_stream.open_log_stream, write=report, colour=colour, verbose=verbose)
