@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bakehouse.jobs.training_request import LaunchImage
     from bakehouse.ledger.bisect import Bisection
     from bakehouse.ledger.release_changes import Change
+    from bakehouse.ledger.releases import ReleaseRecord
     from bakehouse.lock.drift import Drift
     from bakehouse.plan.diff import History, Locks
     from bakehouse.plan.explain_package import PackageOrigin
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
     from bakehouse.upstream.update import ComponentUpdate
 
 Json = dict[str, Any]
+
+
+def releases(records: Iterable[ReleaseRecord]) -> Json:
+    """Return the records of the ledger."""
+    return {"format": 1, "releases": [asdict(record) for record in records]}
 
 
 def resolutions(resolved: Iterable[Resolution]) -> list[Json]:

@@ -40,7 +40,7 @@ class Change:
 def timeline(records: Sequence[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
     """Return one record of each digest in the order of first releases, a release rather than a candidate."""
     first: dict[str, ReleaseRecord] = {}
-    for record in by_release(records):
+    for record in by_release([record for record in records if not record.rollback]):
         known = first.setdefault(record.digest, record)
         if record.is_released and not known.is_released:
             first[record.digest] = record

@@ -1,6 +1,7 @@
 """Release records, and the ledger file that holds those of an image: `images/<image>/releases.json`.
 
-Records are only added, never changed. Looking up an image URI imports this module, so it imports little.
+Records are only added, never changed. Each is one line of the file, so that a merge can keep the lines of
+both sides. Looking up an image URI imports this module, so it imports little.
 """
 
 import json
@@ -15,7 +16,10 @@ from bakehouse.util.files import write_whole
 from bakehouse.util.json_reader import decode, parse_json
 from bakehouse.util.oci import PLATFORM, region_of
 
-_FORMAT = 1
+_FORMAT = 2
+_READ_FORMATS = (1, _FORMAT)
+"""Format 1 had a record on many lines, which git merged into one."""
+_CONFLICT = re.compile(r"^<{7}( |$)", re.MULTILINE)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -90,6 +94,16 @@ class ReleasedArtifact:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleasedRollback:
+    """Return to a release that was published before."""
+
+    time: str
+    """Time in UTC."""
+    replaced: str
+    """Digest of the release that look-ups returned before."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseRecord:
     """One publication of an image, with the facts that estimators need."""
 
@@ -142,6 +156,8 @@ class ReleaseRecord:
     """Documents attached to its digest."""
     scans: tuple[ReleasedScan, ...] = ()
     """The newest signed scan of each key, as it was signed or promoted."""
+    rollback: ReleasedRollback | None = None
+    """Present if the record makes an earlier release the latest again."""
 
     def version_of(self, name: str) -> str:
         """Return the version of a component or a provided name; empty if it has neither."""
@@ -260,9 +276,12 @@ def text_of(records: Iterable[ReleaseRecord]) -> str:
 
 
 def text_of_entries(entries: Iterable[LedgerEntry]) -> str:
-    """Return the ledger as it is committed, with the fields of newer versions."""
-    document = {"format": _FORMAT, "releases": [entry.fields for entry in entries]}
-    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+    """Return the ledger as it is committed, with the fields of newer versions.
+
+    All lines of records end in a comma. A merge that keeps the lines of both sides therefore is valid JSON.
+    """
+    lines = "".join(f"{json.dumps(entry.fields, sort_keys=True)},\n" for entry in entries)
+    return f'{{"format": {_FORMAT}, "releases": [\n{lines}null]}}\n'
 
 
 def load(path: Path) -> tuple[ReleaseRecord, ...]:
@@ -287,26 +306,61 @@ def newest_first(path: Path, gpu: bool | None = None) -> Iterator[ReleaseRecord]
 
 
 def by_release(records: Sequence[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
-    """Return records in the order of their digests' first releases.
+    """Return records in the order in which their digests became the latest release.
 
-    Releasing a digest again does not make it newer.
+    Releasing a digest again does not make it newer, but a roll-back to it does. Days order the records of
+    several machines, whose lines a merge puts in any order.
     """
-    order = _release_order([(record.digest, record.is_released) for record in records])
+    order = _release_order(
+        [
+            _ReleaseState(
+                record.digest,
+                record.date,
+                record.rollback.replaced if record.rollback else None,
+                is_released=record.is_released,
+            )
+            for record in records
+        ]
+    )
     return tuple(records[index] for index in order)
 
 
-def _release_order(states: Sequence[tuple[object, bool]]) -> list[int]:
-    """Sort the indices of (digest, is released) by the first release of each digest."""
-    first: dict[object, int] = {}
-    for index, (digest, is_released) in enumerate(states):
-        if is_released:
-            first.setdefault(digest, index)
-    return sorted(range(len(states)), key=lambda index: (first.get(states[index][0], index), index))
+@dataclass(frozen=True, slots=True)
+class _ReleaseState:
+    """Facts of a record that determine its place."""
+
+    digest: str
+    date: str
+    replaced: str | None
+    """Digest that a roll-back replaced; None for other records."""
+    is_released: bool
 
 
-def _release_state(value: Mapping[str, Any]) -> tuple[object, bool]:
-    """Return the digest of an unvalidated record, and whether it is released."""
-    return str(value.get("digest")), value.get("tested") is True and value.get("candidate") is not True
+def _release_order(states: Sequence[_ReleaseState]) -> list[int]:
+    """Sort the indices of records by the day and index with which each digest became the latest release."""
+    places: dict[str, tuple[str, int]] = {}
+    for index, state in enumerate(states):
+        if state.is_released and state.replaced is not None:
+            # A release that is dated in the future can be rolled back, too
+            replaced_day, _ = places.get(state.replaced, ("", 0))
+            places[state.digest] = max(state.date, replaced_day), index
+        elif state.is_released:
+            places.setdefault(state.digest, (state.date, index))
+    return sorted(
+        range(len(states)),
+        key=lambda index: (places.get(states[index].digest, (states[index].date, index)), index),
+    )
+
+
+def _release_state(value: Mapping[str, Any]) -> _ReleaseState:
+    """Return the facts of an unvalidated record."""
+    rollback = value.get("rollback")
+    return _ReleaseState(
+        str(value.get("digest")),
+        str(value.get("date")),
+        str(rollback.get("replaced")) if isinstance(rollback, dict) else None,
+        is_released=value.get("tested") is True and value.get("candidate") is not True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,23 +368,27 @@ class _LedgerDocument:
     """A ledger file with unvalidated records."""
 
     format: int
-    releases: list[dict[str, Any]]
+    releases: list[dict[str, Any] | None]
 
 
 def _values(path: Path) -> list[dict[str, Any]]:
     """Return the unvalidated records of a ledger file."""
+    text = ""
     try:
-        document = parse_json(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        document = parse_json(text)
         ledger = decode(document, _LedgerDocument)
     except FileNotFoundError:
         return []
     except json.JSONDecodeError as error:
+        if conflict := _CONFLICT.search(text):
+            raise _conflicted(path, text, conflict.start()) from error
         raise _damaged(path, f"it is not JSON: {error.msg}", error.lineno, error.colno) from error
     except (OSError, UnicodeDecodeError) as error:
         raise _damaged(path, "it cannot be read") from error
     except ValueError as error:
         raise _damaged(path, str(error)) from error
-    if ledger.format != _FORMAT:
+    if ledger.format not in _READ_FORMATS:
         raise RecipeError(
             f"the ledger of releases has format {ledger.format}; this Bakehouse reads format {_FORMAT}",
             Location(path, 1, 1),
@@ -338,7 +396,18 @@ def _values(path: Path) -> list[dict[str, Any]]:
         )
     if unknown := sorted(document.keys() - {"format", "releases"}):
         raise _damaged(path, f"unknown field `{unknown[0]}`")
-    return ledger.releases
+    return [value for value in ledger.releases if value is not None]
+
+
+def _conflicted(path: Path, text: str, start: int) -> RecipeError:
+    has_lines = '"releases": [\n' in text and not text.startswith("{\n")
+    if has_lines:
+        hint = "keep the lines of both sides: remove only the lines that begin with `<<<<<<<`, `|||||||`, "
+        hint += "`=======` and `>>>>>>>`"
+    else:
+        hint = f"run `git checkout --ours -- {path}`, then push the images of the other branch again"
+    line = text.count("\n", 0, start) + 1
+    return RecipeError("the ledger of releases has a merge conflict", Location(path, line, 1), hint=hint)
 
 
 def _damaged(path: Path, reason: str, line: int = 1, column: int = 1) -> RecipeError:

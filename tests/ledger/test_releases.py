@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from bakehouse.cli import tables
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import RecipeError
+from bakehouse.ledger.release_changes import timeline
 from bakehouse.ledger.releases import (
     LedgerEntry,
     ReleasedCheck,
     ReleasedComponent,
+    ReleasedRollback,
     ReleaseRecord,
     add_entry,
     append,
@@ -28,7 +30,7 @@ from bakehouse.publish.ecr_scan import EcrScan
 from tests.support.built_images import DIGEST, OTHER
 from tests.support.release_records import a_record
 
-LEDGER = """\
+OLD = """\
 {
   "format": 1,
   "releases": [
@@ -88,6 +90,10 @@ LEDGER = """\
   ]
 }
 """  # noqa: E501
+"""A ledger of format 1."""
+
+VALUES = json.loads(OLD)["releases"][0] | {"rollback": None}
+LEDGER = f'{{"format": 2, "releases": [\n{json.dumps(VALUES, sort_keys=True)},\nnull]}}\n'
 
 
 def test_a_ledger_as_it_is_committed() -> None:
@@ -213,7 +219,7 @@ def test_records_of_the_other_kind_are_skipped_before_validation(tmp_path: Path)
 
 
 def test_a_ledger_of_an_older_version_is_read(tmp_path: Path) -> None:
-    document = json.loads(LEDGER)
+    document = json.loads(OLD)
     for name in ("candidate", "config", "provides", "gpu_architecture", "revision", "artifacts"):
         del document["releases"][0][name]
     (tmp_path / "releases.json").write_text(json.dumps(document))
@@ -243,25 +249,136 @@ def test_fields_of_a_newer_version_stay_in_the_ledger(tmp_path: Path) -> None:
 
     candidate = replace(a_record(), candidate=True)
     assert append(path, candidate, tmp_path) == (a_record(), candidate)
-    before, after = json.loads(newer())["releases"], json.loads(path.read_text())["releases"]
-    assert after == [*before, json.loads(text_of([candidate]))["releases"][0]]
+    [old, _], after = json.loads(newer())["releases"], json.loads(path.read_text())["releases"]
+    assert after == [old, *json.loads(text_of([candidate]))["releases"]]
 
 
 def test_a_ledger_of_a_newer_format_is_not_called_damaged(tmp_path: Path) -> None:
     path = tmp_path / "releases.json"
-    path.write_text('{"format": 2, "releases": []}')
+    path.write_text('{"format": 3, "releases": []}')
     with pytest.raises(RecipeError) as caught:
         append(path, a_record(), tmp_path)
     [diagnostic] = caught.value.diagnostics
-    assert diagnostic.message == "the ledger of releases has format 2; this Bakehouse reads format 1"
+    assert diagnostic.message == "the ledger of releases has format 3; this Bakehouse reads format 2"
     assert diagnostic.hint == "update Bakehouse; nothing was written to the ledger"
-    assert path.read_text() == '{"format": 2, "releases": []}'
+    assert path.read_text() == '{"format": 3, "releases": []}'
 
 
 def test_defaults_are_empty() -> None:
     """Fields of a newer version count as defaults while they are empty."""
     defaults = {field.name: field.default for field in fields(ReleaseRecord) if field.default is not MISSING}
     assert {name for name, default in defaults.items() if default} == {"platform"}
+
+
+def test_a_ledger_of_format_1_gets_lines_with_the_next_record(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    path.write_text(OLD)
+    append(path, a_record(), tmp_path)
+    assert path.read_text() == OLD
+    candidate = replace(a_record(), candidate=True)
+    append(path, candidate, tmp_path)
+    assert path.read_text().count("\n") == 4
+    assert load(path) == (a_record(), candidate)
+
+
+GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main")
+
+
+def released_by_two(directory: Path, base: str = "") -> Path:
+    """Release an image on two branches, and merge these; return the ledger."""
+    path = directory / "releases.json"
+
+    def git(*words: str) -> None:
+        subprocess.run([*GIT, *words], cwd=directory, check=words[0] != "merge", capture_output=True)
+
+    git("init")
+    (directory / "README").touch()
+    if base:
+        path.write_text(base)
+    git("add", ".")
+    git("commit", "-m", "base")
+    for branch, day in (("ours", "2026-11-22"), ("theirs", "2026-11-21")):
+        git("checkout", "-b", branch, "main")
+        append(path, replace(a_record(), date=day, revision=branch, tags=(branch,)), directory / ".git")
+        git("add", ".")
+        git("commit", "-m", branch)
+    git("checkout", "ours")
+    git("merge", "theirs")
+    return path
+
+
+@pytest.mark.parametrize("base", ["", LEDGER], ids=["first release", "later release"])
+def test_a_merge_that_keeps_the_lines_of_both_sides_has_all_records(tmp_path: Path, base: str) -> None:
+    path = released_by_two(tmp_path, base)
+    with pytest.raises(RecipeError) as caught:
+        load(path)
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: the ledger of releases has a merge conflict\n"
+        f"  --> {path}:{3 if base else 2}:1\n\n"
+        "hint: keep the lines of both sides: remove only the lines that begin with `<<<<<<<`, `|||||||`, "
+        "`=======` and `>>>>>>>`\n"
+    )
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if line[:7] not in ("<<<<<<<", "=======", ">>>>>>>")))
+    assert [record.revision for record in load(path)] == [*([""] if base else []), "ours", "theirs"]
+
+
+def test_a_conflict_of_format_1_keeps_one_side(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    path.write_text(OLD.replace('      "gpu": false,', "<<<<<<< HEAD\n=======\n>>>>>>> other"))
+    with pytest.raises(RecipeError) as caught:
+        load(path)
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == "the ledger of releases has a merge conflict"
+    assert diagnostic.hint == (
+        f"run `git checkout --ours -- {path}`, then push the images of the other branch again"
+    )
+
+
+def published(digit: int, day: str, rollback: ReleasedRollback | None = None) -> ReleaseRecord:
+    """Return a release whose digest has one digit."""
+    digest = f"sha256:{digit:064x}"
+    uri = f"127.0.0.1:5050/bakehouse/mpi-cpu@{digest}"
+    return replace(a_record(), digest=digest, image_uri=uri, date=day, rollback=rollback)
+
+
+def rolled_back(replaced: ReleaseRecord) -> ReleasedRollback:
+    return ReleasedRollback("2026-11-22T10:00:00Z", replaced.digest)
+
+
+def test_a_roll_back_makes_an_older_release_the_latest(tmp_path: Path) -> None:
+    old, new = published(1, "2026-11-21"), published(2, "2026-11-22")
+    back = replace(old, date="2026-11-22", rollback=rolled_back(new))
+    assert by_release([old, new, back])[-1] == back
+    assert by_release([old, new, back, published(3, "2026-11-22")])[-1].digest == published(3, "").digest
+    path = tmp_path / "releases.json"
+    path.write_text(text_of([old, new, back]))
+    assert next(newest_first(path)) == back
+    assert [record.digest for record in timeline([old, new, back])] == [old.digest, new.digest]
+
+
+def test_a_release_of_the_future_can_be_rolled_back() -> None:
+    old, future = published(1, "2026-11-21"), published(2, "2099-01-01")
+    back = replace(old, date="2026-11-22", rollback=rolled_back(future))
+    assert by_release([old, future])[-1] == future
+    assert by_release([old, future, back])[-1] == back
+
+
+def test_a_second_roll_back_to_a_release_is_recorded() -> None:
+    old, new = published(1, "2026-11-21"), published(2, "2026-11-22")
+    back = replace(old, rollback=rolled_back(new))
+    forward = replace(new, rollback=ReleasedRollback("2026-11-22T11:00:00Z", old.digest))
+    again = replace(back, rollback=ReleasedRollback("2026-11-22T12:00:00Z", new.digest))
+    ledger: tuple[ReleaseRecord, ...] = ()
+    for record in (old, new, back, forward, again):
+        ledger = with_record(ledger, record)
+    assert ledger == (old, new, back, forward, again)
+    assert by_release(ledger)[-1] == again
+
+
+def test_merged_releases_are_in_the_order_of_their_days() -> None:
+    ours, theirs = published(1, "2026-11-22"), published(2, "2026-11-21")
+    assert by_release([ours, theirs]) == (theirs, ours)
 
 
 def test_where_nothing_was_released_there_is_nothing(tmp_path: Path) -> None:
@@ -337,7 +454,7 @@ def changed(**values: object) -> str:
     ("text", "message"),
     [
         ("", "1:1 the ledger of releases is damaged: it is not JSON: Expecting value"),
-        (LEDGER[:60], "5:22 the ledger of releases is damaged: it is not JSON: Expecting ',' delimiter"),
+        (OLD[:60], "5:22 the ledger of releases is damaged: it is not JSON: Expecting ',' delimiter"),
         ("[" * 100_000, "1:1 the ledger of releases is damaged: it is nested too deeply"),
         ("[]", "1:1 the ledger of releases is damaged: expected `object`, got `array`"),
         ("{}", "1:1 the ledger of releases is damaged: object missing required field `format`"),
@@ -351,7 +468,7 @@ def changed(**values: object) -> str:
         ),
         (
             '{"format": 1, "releases": [3]}',
-            "1:1 the ledger of releases is damaged: expected `object`, got `int` at `releases[0]`",
+            "1:1 the ledger of releases is damaged: expected `object | null`, got `int` at `releases[0]`",
         ),
         (
             changed(tested="yes"),

@@ -166,8 +166,7 @@ def releases(
     bake releases pytorch-cpu --notes
     """
     from bakehouse.catalog.project import find
-    from bakehouse.cli import tables
-    from bakehouse.ledger.releases import text_of
+    from bakehouse.cli import json_report, tables
     from bakehouse.ledger.store import open_ledger, select_images
     from bakehouse.publish.verify import require_all, verify_releases
 
@@ -180,7 +179,7 @@ def releases(
     if notes:
         show("".join(tables.release_notes(ledger.records(name)) for name in names))
     else:
-        show(text_of(records) if json else tables.released(records))
+        show(json_report.releases(records) if json else tables.released(records))
     if verify:
         verified = verify_releases(project, records, report)
         report(f"{sum(not result.missing for result in verified)} of {len(verified)} match the ledger")
