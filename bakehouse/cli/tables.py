@@ -169,18 +169,22 @@ def uris(records: Sequence[ReleaseRecord]) -> str:
 
 
 def released(records: Sequence[ReleaseRecord]) -> str:
-    """Format each record of the ledger: date, kind, tag, digest and commit."""
-    rows = [
-        (
-            record.date,
-            "candidate" if record.candidate else "release" if record.tested else "untested",
-            f"{record.registry}/{record.repository}:{record.tags[0]}",
-            record.digest[:19],
-            _commit(record),
-        )
-        for record in records
-    ]
-    return format_table(rows)
+    """Format each publication in the ledger: date, kind, tag, image URI and commit.
+
+    Records that add facts to a publication, such as a signature, have no line.
+    """
+    rows: dict[tuple[str, ...], str] = {}
+    for record in records:
+        replaced = record.rollback.time if record.rollback else ""
+        row = (_kind(record), record.tags[0], record.image_uri, _commit(record), replaced)
+        rows.setdefault(row, record.date)
+    return format_table([(date, *row[:4]) for row, date in rows.items()])
+
+
+def _kind(record: ReleaseRecord) -> str:
+    if record.rollback:
+        return "rollback"
+    return "candidate" if record.candidate else "release" if record.tested else "untested"
 
 
 def _commit(record: ReleaseRecord) -> str:
@@ -205,7 +209,8 @@ def release_notes(records: Sequence[ReleaseRecord]) -> str:
     if not released:
         return ""
     new = released[-1]
-    lines = [f"## {new.image} {new.date}", "", f"`{new.image_uri}`", ""]
+    title = " (rollback)" if new.rollback else ""
+    lines = [f"## {new.image} {new.date}{title}", "", f"`{new.image_uri}`", ""]
     # A digest that is released again has another record.
     old = next((record for record in reversed(released) if record.digest != new.digest), None)
     if old:

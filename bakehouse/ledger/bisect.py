@@ -1,7 +1,6 @@
 """Search of the release with which a job broke, between one that works and one that fails."""
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,14 +8,13 @@ from bakehouse.catalog import git_history
 from bakehouse.catalog.git_history import Past
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, Problems, UsageError
+from bakehouse.ledger import release_names
 from bakehouse.ledger.release_changes import Change, timeline
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan import diff
 from bakehouse.registry.manifest import short
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.format import first_names
-
-_DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{6,64})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +73,9 @@ def start(
     problems = Problems()
     matches: dict[str, dict[str, dict[str, ReleaseRecord]]] = {}
     for text in (*good, *bad):
-        matches[text] = _matches(ledger, text)
+        matches[text] = release_names.matches(ledger, text)
         if not matches[text]:
-            hint = "run `bake releases` to list the releases"
-            problems.add(Diagnostic(f"no release is named `{text}`", hint=hint))
+            problems.add(release_names.unknown(text, ledger))
     problems.raise_as(UsageError)
     images = [image for image in ledger if all(image in by_image for by_image in matches.values())]
     if not images:
@@ -94,36 +91,11 @@ def start(
             hint="name the image after the two releases",
         )
     for text, by_image in matches.items():
-        if len(records := by_image[images[0]]) > 1:
-            rows = tuple((record.date, digest) for digest, record in records.items())
-            hint = "write more of the digest"
-            problems.add(Diagnostic(f"several releases are named `{text}`", facts=rows, hint=hint))
+        if len(by_image[images[0]]) > 1:
+            problems.add(release_names.ambiguous(text, by_image[images[0]]))
     problems.raise_as(UsageError)
     digests = [[next(iter(matches[text][images[0]])) for text in texts] for texts in (good, bad)]
     return bisect(timeline(ledger[images[0]]), *digests)
-
-
-def _matches(ledger: Mapping[str, Sequence[ReleaseRecord]], text: str) -> dict[str, dict[str, ReleaseRecord]]:
-    """Return the records that a text names, by image and digest."""
-    matches: dict[str, dict[str, ReleaseRecord]] = {}
-    for image, records in ledger.items():
-        for record in records:
-            if _is_named(record, text):
-                matches.setdefault(image, {}).setdefault(record.digest, record)
-    return matches
-
-
-def _is_named(record: ReleaseRecord, text: str) -> bool:
-    if digest := _DIGEST.fullmatch(text.rpartition("@")[2]):
-        names = (record.digest, record.config)
-        if any(name.removeprefix("sha256:").startswith(digest[1]) for name in names):
-            return True
-    # A tag can look like a digest, such as that of a day
-    return any(
-        text in (tag, f"{place.registry}/{place.repository}:{tag}")
-        for place in record.locations
-        for tag in place.tags
-    )
 
 
 def commit_changes(project: Project, before: ReleaseRecord, after: ReleaseRecord) -> tuple[Change, ...]:

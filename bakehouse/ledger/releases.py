@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +324,16 @@ def by_release(records: Sequence[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
         ]
     )
     return tuple(records[index] for index in order)
+
+
+def clock_warning(record: ReleaseRecord) -> str:
+    """Return a warning about a record that is dated in the future; otherwise an empty text."""
+    if record.date <= f"{datetime.now(UTC):%Y-%m-%d}":
+        return ""
+    return (
+        f"warning: {record.image}: the release {record.tags[0]} is dated {record.date}, in the future; "
+        "check the clocks of this machine and of the one that released it"
+    )
 
 
 @dataclass(frozen=True, slots=True)

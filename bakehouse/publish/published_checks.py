@@ -3,7 +3,7 @@
 from bakehouse.catalog.project import Project
 from bakehouse.errors import PublishError, Reason
 from bakehouse.ledger import image_uris
-from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.ledger.releases import ReleaseRecord, clock_warning
 from bakehouse.ledger.store import Ledger
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.ecr import EcrRegistry
@@ -68,3 +68,5 @@ def warn_if_newer_release(project: Project, record: ReleaseRecord, progress: Rep
             f"{short(Digest(newest.digest))} of {newest.date}, "
             f"which `bake uri {record.image}` still returns"
         )
+    if warning := clock_warning(newest):
+        progress(warning)

@@ -50,7 +50,7 @@ def tag_release(
         progress(f"{candidate.image}: waiting for another push of it on this machine")
 
     try:
-        remote = _remote(registry, candidate.repository, options)
+        remote = open_repository(registry, candidate.repository, options)
         with exclusive(options.locks / f"push-{candidate.image}.lock", wait, options.until):
             target = replace(target, registry=remote.registry)
             return _tag_release(ReleaseTags(remote, target, PushDiagnostics(target, "promote")), progress)
@@ -85,7 +85,7 @@ def move_tag(published: PublishedImage, registry: Registry, options: PushOptions
     """Move the tag that is the image's own name to a release."""
     tag = published.image
     try:
-        remote = _remote(registry, published.repository, options)
+        remote = open_repository(registry, published.repository, options)
         current = remote.manifest(tag)
         if current is None or current.digest != published.digest:
             manifest = remote.manifest(published.digest)
@@ -100,7 +100,7 @@ def move_tag(published: PublishedImage, registry: Registry, options: PushOptions
         ) from error
 
 
-def _remote(registry: Registry, repository: str, options: PushOptions) -> Repository:
-    """Client of a repository, bounded by the deadline."""
+def open_repository(registry: Registry, repository: str, options: PushOptions) -> Repository:
+    """Return the client of a repository, bounded by the deadline."""
     retry_policy = replace(options.retry_policy, until=options.until)
     return Repository(DeadlineRegistry(registry, options.until), repository, retry_policy)

@@ -115,9 +115,8 @@ def test_an_address_names_the_candidate(project: Project, image: BuiltImage) -> 
 def test_the_ledger_is_listed_and_compared_with_the_registry(project: Project, image: BuiltImage) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
     [pushed] = image_push.push_images(project, [image], print, PublishOptions())
-    where = f"127.0.0.1:{project.registry_port}/bakehouse/mpi-cpu:{pushed.tags[0]}"
     assert tables.released([pushed]) == (
-        f"{pushed.date}  release  {where}  {pushed.digest[:19]}  no commit\n"
+        f"{pushed.date}  release  {pushed.tags[0]}  {pushed.image_uri}  no commit\n"
     )
     require_all(verify_releases(project, [pushed], print))
     gone = replace(pushed, digest="sha256:" + "00" * 32)

@@ -22,6 +22,7 @@ from bakehouse.ledger.releases import (
     add_entry,
     append,
     by_release,
+    clock_warning,
     load,
     newest_first,
     text_of,
@@ -374,6 +375,14 @@ def test_a_second_roll_back_to_a_release_is_recorded() -> None:
         ledger = with_record(ledger, record)
     assert ledger == (old, new, back, forward, again)
     assert by_release(ledger)[-1] == again
+
+
+def test_a_release_of_the_future_is_warned_about() -> None:
+    assert clock_warning(published(1, "2026-11-20")) == ""
+    assert clock_warning(published(1, "2999-01-01")) == (
+        "warning: mpi-cpu: the release mpi-cpu-20261120-7c1e44b0 is dated 2999-01-01, in the future; "
+        "check the clocks of this machine and of the one that released it"
+    )
 
 
 def test_merged_releases_are_in_the_order_of_their_days() -> None:

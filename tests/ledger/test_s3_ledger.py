@@ -114,7 +114,8 @@ def test_a_record_of_a_newer_version_keeps_its_fields(s3: Any, tmp_path: Path) -
     open_ledger(project).add(numbered(2, date="2026-11-21"))
     stored = json.loads((project.images / "mpi-cpu/releases.json").read_text())["releases"]
     assert stored[0] == json.loads(json.dumps(fields))
-    assert len(stored) == 3 and stored[2] is None
+    assert len(stored) == 3
+    assert stored[2] is None
 
 
 def test_known_records_are_not_fetched_again(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:

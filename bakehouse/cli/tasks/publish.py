@@ -70,6 +70,7 @@ def push(
         "image": "one image",
         "image-uri": "promote the candidate with this URI, not the newest",
         "report": "results that `smoke --report` wrote on another machine; repeatable",
+        "rollback": "make this earlier release the latest again: its image URI, tag, or digest",
         "move-tag": "move the tag that is the image's name to this release",
         "fail-on": FAIL_ON,
     },
@@ -79,21 +80,36 @@ def promote(
     image: str,
     report_: list[str],
     image_uri: str = "",
+    rollback: str = "",
     move_tag: bool = False,
     fail_on: str = "",
 ) -> None:
     """
     Release an image's newest candidate by giving its digest a release tag.
 
-    `promote` needs no engine.
+    `promote` needs no engine. With `--rollback`, look-ups return an earlier release again, and an existing
+    tag with the image's name moves to it.
 
     bake promote pytorch-cu130 --report results.json
     bake promote pytorch-cpu --move-tag
+    bake promote pytorch-cpu --rollback sha256:4f1c09d2a7be
     """
+    from bakehouse.catalog.project import find
     from bakehouse.cli import tables
     from bakehouse.pipeline import publish as pipeline
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.options import PublishOptions
+    from bakehouse.publish.rollback import roll_back
+
+    if rollback:
+        if image_uri or report_ or fail_on:
+            raise UsageError(
+                "`--rollback` can only be combined with `--move-tag`",
+                hint="the other options are for candidates",
+            )
+        options = PublishOptions(move_tag=move_tag)
+        show(tables.uris(roll_back(find(Path.cwd()), image, rollback, report, options)))
+        return
 
     options = PublishOptions(
         move_tag=move_tag,
@@ -167,6 +183,7 @@ def releases(
     """
     from bakehouse.catalog.project import find
     from bakehouse.cli import json_report, tables
+    from bakehouse.ledger.releases import clock_warning
     from bakehouse.ledger.store import open_ledger, select_images
     from bakehouse.publish.verify import require_all, verify_releases
 
@@ -176,6 +193,8 @@ def releases(
     records = [record for name in names for record in ledger.records(name)]
     if not records:
         report("nothing is published yet; `bake release IMAGE` builds, tests and pushes an image")
+    for warning in dict.fromkeys(filter(None, map(clock_warning, records))):
+        report(warning)
     if notes:
         show("".join(tables.release_notes(ledger.records(name)) for name in names))
     else:
@@ -269,6 +288,7 @@ def uri(
     """
     from bakehouse.catalog.instance_gpus import find_gpus
     from bakehouse.ledger import image_uris
+    from bakehouse.ledger.releases import clock_warning
 
     if built:
         if region or version or py_version or instance_type or candidate:
@@ -286,4 +306,6 @@ def uri(
             record = image_uris.candidate(images, image, query)
         else:
             record = image_uris.find(images, image, query, lambda: open_project().recipes)
+    if warning := clock_warning(record):
+        report(warning)
     show(f"{record.image_uri}\n")

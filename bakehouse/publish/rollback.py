@@ -1,0 +1,98 @@
+"""Makes an earlier release of an image the latest again, in all registries that have it."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from bakehouse.catalog.project import Project
+from bakehouse.errors import PublishError
+from bakehouse.ledger import image_uris, release_names
+from bakehouse.ledger.releases import ReleasedRollback, ReleaseRecord
+from bakehouse.ledger.store import open_ledger, select_images
+from bakehouse.publish.options import PublishOptions, push_options_for
+from bakehouse.publish.published_checks import require_not_expiring
+from bakehouse.publish.push import PushOptions
+from bakehouse.publish.retag import move_tag, open_repository
+from bakehouse.publish.tags import PublishedImage
+from bakehouse.registry import destination
+from bakehouse.registry.http_errors import RegistryError
+from bakehouse.registry.manifest import short
+from bakehouse.registry.registry import Registry
+from bakehouse.util.deadline import OverdueError
+from bakehouse.util.oci import Digest
+from bakehouse.util.terminal import Reporter
+
+
+def roll_back(
+    project: Project, image: str, release: str, progress: Reporter, options: PublishOptions
+) -> tuple[ReleaseRecord, ...]:
+    """Record that the release that `release` names is the latest again, and move the image's tag to it.
+
+    The tag moves in the registries that have one, with `options.move_tag` in all. Neither the present recipe
+    nor an engine is needed. Returns the record of each registry.
+    """
+    ledger = open_ledger(project)
+    [name] = select_images(ledger, [image])
+    released = [record for record in ledger.records(name) if record.is_released]
+    digest = release_names.find_digest(name, released, release)
+    # The newest record of a registry has the latest facts, such as attachments
+    records = tuple({record.registry: record for record in released if record.digest == digest}.values())
+    push_options = push_options_for(project, options)
+    with contextlib.ExitStack() as stack:
+        places = [
+            (place, stack.enter_context(destination.registry(project, place.registry, progress)))
+            for place in {place.registry: place for record in records for place in record.locations}.values()
+        ]
+        tagged = [
+            (PublishedImage.recorded(place), registry)
+            for place, registry in places
+            if _has_tag(place, registry, push_options) or options.move_tag
+        ]
+        for place, registry in places:
+            published = PublishedImage.recorded(place)
+            require_not_expiring(registry, published, ledger, progress, push_options.until)
+        now = datetime.now(UTC)
+        for record in records:
+            latest = image_uris.newest(project.images, name, registry=record.registry)
+            if latest.digest == digest:
+                progress(f"{name}: {short(Digest(digest))} is the latest release already")
+                continue
+            rollback = ReleasedRollback(f"{now:%Y-%m-%dT%H:%M:%SZ}", latest.digest)
+            ledger.add(replace(record, date=f"{now:%Y-%m-%d}", rollback=rollback))
+            progress(f"{name}: rolled back from {short(Digest(latest.digest))} to {short(Digest(digest))}")
+        _move_tags(tagged, push_options, progress)
+    return records
+
+
+def _has_tag(place: ReleaseRecord, registry: Registry, options: PushOptions) -> bool:
+    """Return whether a registry has the moving tag. Raises PublishError if it no longer has the release."""
+    repository = open_repository(registry, place.repository, options)
+    try:
+        if repository.digest_of(place.digest) is None:
+            raise PublishError(
+                f"`{place.registry}` no longer has {short(Digest(place.digest))}",
+                facts=(("image URI", place.image_uri),),
+                hint="nothing was changed; run `bake releases --verify` for the releases that still exist",
+            )
+        return repository.digest_of(place.image) is not None
+    except (RegistryError, OverdueError) as error:
+        raise PublishError(
+            f"could not query `{place.registry}`: {error}", hint="nothing was changed"
+        ) from error
+
+
+def _move_tags(
+    tagged: Sequence[tuple[PublishedImage, Registry]], options: PushOptions, progress: Reporter
+) -> None:
+    """Move the tag in each registry; raise the failures at the end."""
+    failures: list[PublishError] = []
+    for published, registry in tagged:
+        try:
+            move_tag(published, registry, options)
+            tag = f"{published.registry}/{published.repository}:{published.image}"
+            progress(f"{published.image}: tag `{tag}` now points to this release")
+        except PublishError as error:
+            failures.append(error)
+    if failures:
+        raise PublishError.of(*(diagnostic for error in failures for diagnostic in error.diagnostics))

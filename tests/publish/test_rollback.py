@@ -1,0 +1,114 @@
+"""Roll-backs to earlier releases, with registries in memory."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.project import Project
+from bakehouse.errors import BakehouseError, PublishError, UsageError
+from bakehouse.fetch.retry import RetryPolicy
+from bakehouse.ledger import image_uris
+from bakehouse.ledger.releases import ReleaseRecord, load
+from bakehouse.ledger.store import open_ledger
+from bakehouse.publish.options import PublishOptions
+from bakehouse.publish.rollback import roll_back
+from bakehouse.registry.client import Repository
+from bakehouse.registry.registry import NamedRegistry
+from tests.support.candidates import candidate
+from tests.support.fake_registry import DIGEST
+from tests.support.proxy import Proxy
+
+NEW = f"sha256:{7:064x}"
+
+
+def repository(proxy: Proxy) -> Repository:
+    return Repository(NamedRegistry(proxy.host, lambda _: None), "team/image", RetryPolicy())
+
+
+@pytest.fixture
+def released(tmp_path: Path, proxies: tuple[Proxy, Proxy]) -> Project:
+    """A project with a release in both registries, and a newer one that the registries lack."""
+    project = Project(tmp_path, ())
+    old = replace(
+        candidate(*proxies), candidate=False, date="2026-11-20", tags=("mpi-cpu-20261120-7c1e44b0",)
+    )
+    uri = old.image_uri.replace(DIGEST, NEW)
+    new = replace(old, digest=NEW, image_uri=uri, regions=(), date="2026-11-21", tags=("mpi-cpu-new",))
+    for record in (old, new):
+        open_ledger(project).add(record)
+    return project
+
+
+def rolled_back(
+    project: Project, release: str, *, move_tag: bool = False
+) -> tuple[Sequence[ReleaseRecord], list[str]]:
+    lines: list[str] = []
+    records = roll_back(project, "mpi-cpu", release, lines.append, PublishOptions(move_tag=move_tag))
+    return records, lines
+
+
+@pytest.mark.parametrize("name", [DIGEST, DIGEST[:20], "mpi-cpu-20261120-7c1e44b0"])
+def test_look_ups_return_the_release_again(released: Project, name: str) -> None:
+    assert image_uris.newest(released.images, "mpi-cpu").digest == NEW
+    records, lines = rolled_back(released, name)
+    assert [record.digest for record in records] == [DIGEST]
+    assert image_uris.newest(released.images, "mpi-cpu").digest == DIGEST
+    assert lines == [f"mpi-cpu: rolled back from {NEW[:19]} to {DIGEST[:19]}"]
+
+
+def test_the_ledger_records_it_as_a_roll_back(released: Project) -> None:
+    rolled_back(released, DIGEST)
+    *_, record = load(released.images / "mpi-cpu/releases.json")
+    assert record.rollback
+    assert record.rollback.replaced == NEW
+    assert record.rollback.time[:10] == record.date
+
+
+def test_an_existing_tag_moves_in_each_registry(released: Project, proxies: tuple[Proxy, Proxy]) -> None:
+    first, second = map(repository, proxies)
+    manifest = first.manifest(DIGEST)
+    assert manifest
+    first.tag(manifest, "mpi-cpu")
+    _, lines = rolled_back(released, DIGEST)
+    assert first.digest_of("mpi-cpu") == DIGEST
+    assert second.digest_of("mpi-cpu") is None
+    assert lines[1:] == [f"mpi-cpu: tag `{proxies[0].host}/team/image:mpi-cpu` now points to this release"]
+
+    rolled_back(released, DIGEST, move_tag=True)
+    assert second.digest_of("mpi-cpu") == DIGEST
+
+
+def test_the_latest_release_is_not_recorded_again(released: Project) -> None:
+    rolled_back(released, DIGEST)
+    before = load(released.images / "mpi-cpu/releases.json")
+    _, lines = rolled_back(released, DIGEST)
+    assert lines == [f"mpi-cpu: {DIGEST[:19]} is the latest release already"]
+    assert load(released.images / "mpi-cpu/releases.json") == before
+
+
+def refused(project: Project, release: str, kind: type[BakehouseError]) -> str:
+    before = load(project.images / "mpi-cpu/releases.json")
+    with pytest.raises(kind) as caught:
+        rolled_back(project, release)
+    assert load(project.images / "mpi-cpu/releases.json") == before
+    return caught.value.diagnostics[0].message
+
+
+def test_a_release_that_a_registry_lost_is_refused(released: Project, proxies: tuple[Proxy, Proxy]) -> None:
+    rolled_back(released, DIGEST)
+    assert refused(released, NEW, PublishError) == f"`{proxies[0].host}` no longer has {NEW[:19]}"
+
+
+def test_an_unknown_release_is_refused(released: Project) -> None:
+    assert refused(released, "v1", UsageError) == "no release is named `v1`"
+
+
+def test_the_moving_tag_names_no_release(released: Project) -> None:
+    message = "the ledger does not record where the moving tag `mpi-cpu` points"
+    assert refused(released, "mpi-cpu", UsageError) == message
+
+
+def test_a_candidate_is_refused(project: Project) -> None:
+    assert refused(project, DIGEST, UsageError) == f"no release is named `{DIGEST}`"
