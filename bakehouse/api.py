@@ -7,10 +7,9 @@ standard error.
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.progress import Progress
@@ -154,7 +153,7 @@ class Project:
             return ensuring.ensure(selection, _report, options)
 
     @_annotated()
-    def check(self, job: object, *, inputs: Mapping[str, Any] | None = None) -> tuple[RuleViolation, ...]:
+    def check(self, job: object, *, inputs: object = None) -> tuple[RuleViolation, ...]:
         """Return what `bake validate` finds in a job: errors first, then warnings.
 
         `job` is a CreateTrainingJob request, an estimator of SDK v2 or a ModelTrainer of SDK v3; `inputs` are
@@ -185,7 +184,7 @@ def ensure(image: str, *, project: str | os.PathLike[str] = ".") -> str:
 
 
 def check(
-    job: object, *, inputs: Mapping[str, Any] | None = None, project: str | os.PathLike[str] = "."
+    job: object, *, inputs: object = None, project: str | os.PathLike[str] = "."
 ) -> tuple[RuleViolation, ...]:
     """Return what `bake validate` finds in a job: errors first, then warnings."""
     return Project(project).check(job, inputs=inputs)

@@ -17,19 +17,17 @@ from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.sdk_fields import ESTIMATOR, training_input
 from bakehouse.plan.workspace import Workspace
 
+_CLASSES = ("PyTorch", "TensorFlow", "Estimator")
+_HIDDEN = (
+    *("hyperparameters", "enable_network_isolation", "enable_remote_debug", "enable_session_tag_chaining"),
+)
+"""Arguments of estimators that are kept in an attribute with an underscore."""
 _ESTIMATOR = (
-    *(name for name in ESTIMATOR if name != "enable_network_isolation"),
+    *(name for name in ESTIMATOR if name not in _HIDDEN),
     *("image_uri", "instance_type", "instance_groups", "entry_point", "source_dir", "distribution"),
     *("environment", "framework_version", "py_version", "compiler_config"),
 )
 """Attributes of estimators (sagemaker 2.257.7) that have the names of arguments."""
-_HIDDEN = (
-    "hyperparameters",
-    "enable_network_isolation",
-    "enable_remote_debug",
-    "enable_session_tag_chaining",
-)
-"""Arguments that are kept in an attribute with an underscore."""
 _TRAINER = """
 base_job_name checkpoint_config compute environment hyperparameters input_data_config networking
 output_data_config role source_code stopping_condition tags training_image training_image_config
@@ -42,7 +40,7 @@ _LATER = "PipelineVariable"
 """Base class of both versions for values that a pipeline gets when it runs."""
 
 
-def read_object(workspace: Workspace, job: object, inputs: Mapping[str, Any] | None = None) -> GivenJob:
+def read_object(workspace: Workspace, job: object, inputs: object = None) -> GivenJob:
     """Return the job of an estimator, a ModelTrainer or a CreateTrainingJob request.
 
     `inputs` are those of the method `fit` of an estimator. Raises UsageError for any other object.
@@ -58,7 +56,7 @@ def read_object(workspace: Workspace, job: object, inputs: Mapping[str, Any] | N
     elif "ModelTrainer" in classes:
         title, values = "the ModelTrainer", _trainer(job)
     elif "EstimatorBase" in classes:
-        title, values = f"the {classes[0]} estimator", _estimator(job, classes, inputs)
+        title, values = f"the {classes[0]} estimator", _estimator(job, classes[0], inputs)
     else:
         raise UsageError(
             f"`{classes[0]}` is not a job",
@@ -72,13 +70,18 @@ def read_object(workspace: Workspace, job: object, inputs: Mapping[str, Any] | N
     return GivenJob(file.image, JobSpec(), file=file)
 
 
-def _estimator(job: object, classes: list[str], inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-    known = ("PyTorch", "TensorFlow", "Estimator")
-    values = {"class": next((name for name in classes if name in known), classes[0])}
+def _estimator(job: object, name: str, inputs: object) -> dict[str, Any]:
+    if name not in _CLASSES:
+        raise UsageError(
+            f"`{name}` is not a class of estimators that Bakehouse knows",
+            hint="use `Estimator`, `PyTorch` or `TensorFlow`, or check the request that it sends",
+        )
+    values = {"class": name}
     values |= _attributes(job, {name: name for name in _ESTIMATOR})
     values |= _attributes(job, {name: f"_{name}" for name in _HIDDEN})
     if inputs is not None:
-        values["inputs"] = _plain(inputs, "inputs")
+        channels = inputs if isinstance(inputs, Mapping) else {"training": inputs}
+        values["inputs"] = _plain(channels, "inputs")
     return values
 
 

@@ -68,7 +68,7 @@ class Callers:
     pipes: dict[int, int]
     """Pipes of their outputs."""
     outputs: dict[int, bytes]
-    """What each has printed, by its pipe."""
+    """Texts that they have printed, by their pipes."""
 
     @classmethod
     def of(cls, image: str, number: int) -> "Callers":
