@@ -143,6 +143,18 @@ class BakehouseError(Exception):
         super().__init__("; ".join(diagnostic.message for diagnostic in diagnostics))
         self.diagnostics = diagnostics
 
+    def annotate(self) -> None:
+        """Add the places, facts, reasons and hints as notes: a traceback prints them after the message."""
+        for diagnostic in self.diagnostics:
+            if diagnostic.location:
+                self.add_note(f"  --> {diagnostic.location}")
+            for name, value in diagnostic.facts:
+                self.add_note(f"  {name}: {value}")
+            for reason in diagnostic.reasons:
+                self.add_note(f"  {reason.text}")
+            if diagnostic.hint:
+                self.add_note(f"hint: {diagnostic.hint}")
+
 
 class RecipeError(BakehouseError):
     """A recipe, component or project file is invalid."""

@@ -79,14 +79,7 @@ def retrieve(
         with open_images(ledger, framework) as images:
             return find(images, framework, query).image_uri
     except UsageError as error:
-        # A traceback prints the message only; the notes add the rest.
-        for diagnostic in error.diagnostics:
-            for name, value in diagnostic.facts:
-                error.add_note(f"  {name}: {value}")
-            for reason in diagnostic.reasons:
-                error.add_note(f"  {reason.text}")
-            if diagnostic.hint:
-                error.add_note(f"hint: {diagnostic.hint}")
+        error.annotate()
         raise
 
 

@@ -9,7 +9,9 @@ import json
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +24,20 @@ _MAX_THREADS = 16
 _CONNECT_SECONDS, _READ_SECONDS = 10, 30
 _ATTEMPTS = 5
 _EXISTS = ("PreconditionFailed", "412")
-_RETRIED = ("ConditionalRequestConflict", "409", "SlowDown", "InternalError", "ServiceUnavailable")
+_MISSING = ("NoSuchKey", "404")
+_CHANGING = ("ConditionalRequestConflict", "409")
+_RETRIED = (*_CHANGING, "SlowDown", "InternalError", "ServiceUnavailable")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object of the ledger that is not a record."""
+
+    content: bytes
+    version: str
+    """ETag."""
+    age: timedelta
+    """Time since it was written, by S3's clock."""
 
 
 class S3Ledger:
@@ -66,6 +81,34 @@ class S3Ledger:
         """Return the images that have records."""
         start = len(self._prefixed(""))
         return tuple(sorted({key[start:].partition("/")[0] for key in self._list("")}))
+
+    def read_object(self, name: str) -> StoredObject | None:
+        """Return an object that is not a record; None if it is missing."""
+        try:
+            with translate_errors(f"read the ledger `{self.url}`"):
+                response = self._client.get_object(Bucket=self._bucket, Key=self._prefixed(name))
+                content = response["Body"].read()
+        except AwsError as error:
+            if error.code in _MISSING:
+                return None
+            raise self._publish_error(error) from error
+        now = parsedate_to_datetime(response["ResponseMetadata"]["HTTPHeaders"]["date"])
+        return StoredObject(content, response["ETag"], now - response["LastModified"])
+
+    def replace_object(self, name: str, content: bytes, version: str) -> str:
+        """Replace a version of an object that is not a record, or create it if the version is empty.
+
+        Return the new version; an empty text if the object has another version now.
+        """
+        condition = {"IfMatch": version} if version else {"IfNoneMatch": "*"}
+        key = self._prefixed(name)
+        try:
+            response = self._request("put_object", "write to", Key=key, Body=content, **condition)
+        except AwsError as error:
+            if error.code in (*_EXISTS, *_MISSING, *_CHANGING):
+                return ""
+            raise self._publish_error(error) from error
+        return str(response["ETag"])
 
     def _prefixed(self, name: str) -> str:
         return f"{self._prefix}/{name}" if self._prefix else name

@@ -4,17 +4,15 @@ from collections.abc import Sequence
 
 from bakehouse.pipeline import image_docs
 from bakehouse.plan import image_keys
+from bakehouse.plan.dockerfile import RenderedFile
 from bakehouse.plan.workspace import Selection, check_rendered, orphans, render_images, select_own
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
 
 
-def write(selection: Selection, report: Reporter) -> str:
-    """Write the changed files of images, and return their number as a line.
-
-    Copies of files of the recipes are not counted, as in `check`.
-    """
+def write(selection: Selection, report: Reporter) -> tuple[RenderedFile, ...]:
+    """Write the changed files of images, and return all of them."""
     workspace, plan, keyed = selection.workspace, selection.plan, _keyed(selection)
     _report_none(selection, report)
     image_docs.record_runs(workspace)
@@ -23,8 +21,13 @@ def write(selection: Selection, report: Reporter) -> str:
     _write_keys(keyed, report)
     if _is_whole(selection) and image_docs.write_table(workspace, keyed.resolutions, keyed.plan.images):
         report("wrote images/README.md")
+    return rendered
+
+
+def summary(selection: Selection, rendered: Sequence[RenderedFile]) -> str:
+    """Return the number of rendered files as a line. Copies of files of the recipes are not counted."""
     files = sum(not file.is_copy for file in rendered)
-    return f"{files} files of {format_count(len(plan.images), 'image')}\n"
+    return f"{files} files of {format_count(len(selection.plan.images), 'image')}\n"
 
 
 def check(selection: Selection, report: Reporter) -> str:

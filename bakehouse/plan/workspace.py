@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -104,8 +103,6 @@ def open_workspace(start: Path | None = None) -> Workspace:
     loaded = cache.load(location.recipe_roots, location.root)
     catalog = loaded.catalog
     recipes = without_affected(loaded.recipes, catalog) if catalog.broken else loaded.recipes
-    # The workspace lives as long as the process, so the garbage collector can skip it
-    gc.freeze()
     templates = read_templates(HOME / "templates")
     return Workspace(location, catalog, recipes.by_name, templates, recipes.broken, kept=loaded.kept)
 

@@ -16,7 +16,7 @@ from bakehouse.registry.ecr_endpoints import check_host, is_ecr, registry_host
 from bakehouse.registry.local_registry import EmbeddedRegistry, RegistryContainer, RegistryStatus
 from bakehouse.registry.registry import NamedRegistry, Registry
 from bakehouse.util.aws import Access
-from bakehouse.util.oci import check_names
+from bakehouse.util.oci import check_names, is_named
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
@@ -69,6 +69,16 @@ def registries(project: Project, selection: str, *, create: bool = False) -> tup
 def prefix(project: Project, selection: str) -> str:
     """Return the prefix of the repositories that `--registry` selects."""
     return _select(project, selection)[2]
+
+
+def is_selected(project: Project, selection: str, host: str, repository: str) -> bool:
+    """Return whether `--registry` selects a repository of a host, without network requests."""
+    name, settings, prefix = _select(project, selection)
+    if not repository.startswith(f"{prefix}/"):
+        return False
+    if settings and not settings.host:
+        return any(host == other for _, other in _hosts(settings))
+    return is_named(host, "local" if is_local(project, name) else name)
 
 
 def check_selection(project: Project, selection: str) -> None:

@@ -41,7 +41,10 @@ def render(context: Context, images: str, check: bool = False) -> None:
     from bakehouse.plan.workspace import select_kept
 
     selection = select_kept(open_project(images), split(images))
-    show((rendering.check if check else rendering.write)(selection, report))
+    if check:
+        show(rendering.check(selection, report))
+    else:
+        show(rendering.summary(selection, rendering.write(selection, report)))
 
 
 @bake_task("images", help={"images": IMAGES, "to": "download into this directory; it can serve as a mirror"})

@@ -1,6 +1,7 @@
 """Declares tasks: their arguments, their errors and the option texts that several tasks share."""
 
 import functools
+import gc
 import inspect
 import json
 import sys
@@ -188,6 +189,8 @@ def open_project(images: str | None = None) -> "Workspace":
     from bakehouse.plan import workspace
 
     opened = replace(workspace.open_workspace(), failures=failures)
+    # The workspace lives as long as the process, so the garbage collector can skip it
+    gc.freeze()
     report_fallback(opened.project)
     needed = () if images is None else workspace.selected_broken(opened, split(images))
     reported = {name for broken in needed for name in broken.components}

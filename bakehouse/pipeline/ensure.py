@@ -1,0 +1,54 @@
+"""The use case `ensure`: the image URI of the release with the current key, made once for all callers."""
+
+import time
+
+from bakehouse.ledger.claims import Attempt, claims
+from bakehouse.ledger.releases import by_release
+from bakehouse.ledger.store import Ledger, open_ledger
+from bakehouse.pipeline.publish import release
+from bakehouse.pipeline.smoke import SmokeOptions
+from bakehouse.plan.model import Image
+from bakehouse.plan.workspace import Selection
+from bakehouse.publish.options import PublishOptions
+from bakehouse.registry import destination
+from bakehouse.util.terminal import Reporter
+
+_POLL_SECONDS = 1.0
+
+
+def ensure(selection: Selection, report: Reporter, options: PublishOptions) -> str:
+    """Return the image URI of the release with the current key of one image, or release it first.
+
+    Of several callers with the same ledger, one releases the image. The others wait, and return its URI or
+    raise its error. If that process is killed, one of them continues.
+    """
+    image, project = selection.image, selection.workspace.project
+    # Before others wait for a release that cannot be made
+    destination.check_selection(project, options.registry)
+    ledger = open_ledger(project)
+    on_release = claims(ledger, project.state / "locks", image.name, image.key)
+    awaited: int | None = None
+    while not (uri := _released_uri(selection, ledger, image, options.registry)):
+        taken = on_release.take(awaited)
+        if not isinstance(taken, Attempt):
+            with taken:
+                # Its holder may have released the image since the look-up
+                if uri := _released_uri(selection, ledger, image, options.registry):
+                    return uri
+                return release(selection, report, options, SmokeOptions())[0].image_uri
+        if awaited is None:
+            awaited = taken.first_to_end
+            report(f"{image.name}: waiting for another process that releases it")
+        time.sleep(_POLL_SECONDS)
+    return uri
+
+
+def _released_uri(selection: Selection, ledger: Ledger, image: Image, registry: str) -> str:
+    """Return the URI of the newest release with the key of an image in a registry; empty if there is none."""
+    project = selection.workspace.project
+    for record in reversed(by_release(ledger.records(image.name))):
+        if record.key == image.key and record.is_released:
+            for location in record.locations:
+                if destination.is_selected(project, registry, location.registry, location.repository):
+                    return location.image_uri
+    return ""

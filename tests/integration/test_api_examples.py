@@ -1,0 +1,142 @@
+"""The examples of the Python API with the real SageMaker SDKs, and its checks of their objects."""
+
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.project import HOME
+from bakehouse.catalog.project import find as find_project
+from bakehouse.ledger.store import open_ledger
+from bakehouse.plan.workspace import open_workspace, select
+from tests.integration.sagemaker_sdk import V3, Aws, installed, moto_for_aws
+from tests.support.documents import blocks
+from tests.support.s3_ledgers import numbered
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+
+V2 = Path(__file__).with_name("sagemaker-sdk.lock")
+EXAMPLES = {
+    name: code
+    for language, code in blocks(HOME / "docs/reference/api.md")
+    if language == "python"
+    for name in ("ModelTrainer", "LocalPipelineSession", "remote")
+    if f"import {name}\n" in code
+}
+REGISTRY = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+PATHS = f"""
+import sys
+# After the SDK's own packages
+sys.path += {[str(HOME), sysconfig.get_paths()["purelib"]]!r}
+"""
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
+    with moto_for_aws(tmp_path_factory.mktemp("moto")) as aws:
+        yield aws
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a release of `churn`."""
+    project = tmp_path_factory.mktemp("project")
+    (project / "recipes/images").mkdir(parents=True)
+    (project / "recipes/images/churn.yaml").write_text(
+        'summary: Own\nbase: {debian: "12"}\ncomponents: {python: "*"}\n'
+    )
+    (project / "pyproject.toml").write_text(
+        f'[tool.bakehouse]\nrecipes = ["recipes"]\nregistry = "{REGISTRY}"\n'
+    )
+    (project / "src").mkdir()
+    (project / "src/train.py").write_text("")
+    [image] = select(open_workspace(project), ["churn"]).plan.images
+    record = numbered(1, image="churn", registry=REGISTRY, repository="bakehouse/churn", key=image.key)
+    open_ledger(find_project(project)).add(record)
+    return project
+
+
+URI = f"{REGISTRY}/bakehouse/churn@sha256:{'0' * 63}1"
+
+
+def test_a_notebook_cell(aws: Aws, project: Path) -> None:
+    code = EXAMPLES["ModelTrainer"].replace("ml.c5.xlarge", "ml.c5.xlargee")
+
+    output = aws.run(installed(V3), ["-c", PATHS + code + "print(trainer.training_image)"], project)
+
+    assert output.splitlines()[-2:] == [
+        "unknown instance type `ml.c5.xlargee`; did you mean `ml.c5.xlarge`?",
+        URI,
+    ]
+
+
+def test_a_step_of_a_local_pipeline(aws: Aws, project: Path) -> None:
+    started = """
+from sagemaker.local.image import _SageMakerContainer
+# Both would run `docker compose`.
+_SageMakerContainer._get_compose_cmd_prefix = lambda *arguments: []
+_SageMakerContainer.train = lambda container, *settings: print("image", container.image)
+"""
+    ended = 'print(execution.describe()["PipelineExecutionStatus"])'
+
+    code = PATHS + started + EXAMPLES["LocalPipelineSession"] + ended
+    output = aws.run(installed(V2), ["-c", code], project)
+
+    assert f"image {URI}" in output.splitlines()
+    assert output.splitlines()[-1] == "Succeeded"
+
+
+CHECKS = """
+from bakehouse.api import BakehouseError, check
+from sagemaker.estimator import Estimator
+from sagemaker.inputs import TrainingInput
+from sagemaker.instance_group import InstanceGroup
+from sagemaker.pytorch import PyTorch
+from sagemaker.tensorflow import TensorFlow
+from sagemaker.workflow.parameters import ParameterInteger
+
+common = {"role": "arn:aws:iam::123456789012:role/SageMakerRole", "image_uri": URI}
+groups = [InstanceGroup("data", "ml.c5.xlarge", 2), InstanceGroup("train", "ml.c5.2xlarge", 1)]
+mpi = {"mpi": {"enabled": True}, "instance_groups": groups[1:]}
+host = {"instance_type": "ml.c5.xlarge", "instance_count": 1}
+script = {"entry_point": "train.py", "source_dir": "src"}
+jobs = [
+    (Estimator(**common, **host, max_run=60, tags={"team": "churn"}), "s3://bucket/data"),
+    (Estimator(**common, **host, use_spot_instances=True, max_run=60, max_wait=30), None),
+    (PyTorch(**common, **script, instance_groups=groups, distribution=mpi, enable_remote_debug=True), None),
+    (PyTorch(**common, **script, **host), {"training": TrainingInput("s3://bucket/data", input_mode="Fast")}),
+    (TensorFlow(**common, **script, instance_type="ml.c5.xlargee", instance_count=1, model_dir=False), None),
+    (Estimator(**common, instance_type="ml.c5.xlarge", instance_count=ParameterInteger("hosts")), None),
+]
+for job, inputs in jobs:
+    try:
+        for finding in check(job, inputs=inputs):
+            print("finding:", finding.message)
+    except BakehouseError as error:
+        print("error:", error)
+"""
+
+
+def test_estimators_are_checked(aws: Aws, project: Path) -> None:
+    output = aws.run(installed(V2), ["-c", f"{PATHS}URI = {URI!r}{CHECKS}"], project)
+
+    assert [line for line in output.splitlines() if line.startswith(("finding", "error"))] == [
+        "finding: `max_wait` is 30, but `max_run` is 60: the wait includes the run",
+        "finding: `use_spot_instances` starts an interrupted job again without its checkpoints",
+        "finding: `inputs.training.input_mode` is `Fast`, which the API does not have",
+        "finding: unknown instance type `ml.c5.xlargee`",
+        "error: `instance_count` is not known before the pipeline runs",
+    ]
+
+
+def test_a_remote_function(aws: Aws, project: Path) -> None:
+    call = "train(1)\n"
+    (project / "remote_example.py").write_text(PATHS + EXAMPLES["remote"] + call)
+
+    output = aws.failure(installed(V3), ["remote_example.py"], project)
+
+    # moto completes the job without running it, so there is no result to load.
+    assert "results" in output
+    jobs = [job for name, job in aws.jobs().items() if name.startswith("train")]
+    assert [job["AlgorithmSpecification"]["TrainingImage"] for job in jobs] == [URI]
