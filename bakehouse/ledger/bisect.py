@@ -117,8 +117,10 @@ def _matches(ledger: Mapping[str, Sequence[ReleaseRecord]], text: str) -> dict[s
 
 def _has_digest(record: ReleaseRecord, text: str) -> bool:
     digest = _DIGEST.fullmatch(text.rpartition("@")[2])
+    if digest is None:
+        return False
     names = (record.digest, record.config)
-    return bool(digest) and any(name.removeprefix("sha256:").startswith(digest[1]) for name in names)
+    return any(name.removeprefix("sha256:").startswith(digest[1]) for name in names)
 
 
 def _has_tag(record: ReleaseRecord, text: str) -> bool:
