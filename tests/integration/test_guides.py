@@ -36,7 +36,7 @@ NOT_RUN = (
     (r"^bake bisect ", "needs releases of several days, see tests/ledger/test_bisect.py"),
     (
         r"^pip wheel |requirements-ci|^bake ci ",
-        "needs a checkout beside the project, see tests/ci/test_pipelines.py",
+        "needs a checkout of Bakehouse, see tests/ci/test_pipelines.py",
     ),
     (r"origin/main|images\.txt", "needs a remote repository"),
     (r"--job v3\.yaml", "needs an environment with SDK v3, see test_launchers.py"),
