@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bakehouse.resolve.phrases import location_text, part_text, predicate, requester_text, requirement_text
+from bakehouse.resolve.phrases import (
+    absent_warnings,
+    location_text,
+    part_text,
+    predicate,
+    requester_text,
+    requirement_text,
+)
 
 if TYPE_CHECKING:
     # A task imports this module at its start: most of these would make it wait.
@@ -15,6 +22,7 @@ if TYPE_CHECKING:
     from bakehouse.builder.built_image import BuiltImage
     from bakehouse.builder.rehearse import Rehearsed
     from bakehouse.catalog.catalog import Catalog
+    from bakehouse.catalog.component import Incompatibility
     from bakehouse.cli.doctor import DoctorCheck
     from bakehouse.cluster.smoke_report import SmokeReport
     from bakehouse.jobs.rules import RuleViolation
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
     from bakehouse.plan.diff import History, Locks
     from bakehouse.plan.explain_package import PackageOrigin
     from bakehouse.plan.model import BootstrappedBase, Plan
-    from bakehouse.resolve.candidate import Demand
+    from bakehouse.resolve.candidate import Candidate, Demand
     from bakehouse.resolve.outdated import OutdatedComponent
     from bakehouse.resolve.resolver import Choice, Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit
@@ -50,16 +58,17 @@ def resolutions(resolved: Iterable[Resolution]) -> list[Json]:
 
 def warnings(resolution: Resolution) -> list[Json]:
     """Return the reported problems of an image."""
-    return [
-        {
-            "component": str(candidate),
-            "content": problem.content or None,
-            "with": [part_text(part, resolution.targets) for part in problem.parts],
-            "reason": problem.reason,
-            "source": problem.source,
-        }
-        for candidate, problem in resolution.warnings
-    ]
+    return [_warning(candidate, problem, resolution) for candidate, problem in resolution.warnings]
+
+
+def _warning(candidate: Candidate, problem: Incompatibility, resolution: Resolution) -> Json:
+    return {
+        "component": str(candidate),
+        "content": problem.content or None,
+        "with": [part_text(part, resolution.targets) for part in problem.parts],
+        "reason": problem.reason,
+        "source": problem.source,
+    }
 
 
 def component(choice: Choice) -> Json:
@@ -74,7 +83,13 @@ def component(choice: Choice) -> Json:
 
 def fit(assumptions: Assumptions, resolved: Sequence[Resolution], undecided: Sequence[str] = ()) -> Json:
     """Return the combinations that satisfy assumptions: in one image, or on each base that fits."""
-    return {"assumptions": str(assumptions), "fits": resolutions(resolved), "not_known": [*undecided]}
+    fits = resolutions(resolved)
+    for combination, resolution in zip(fits, resolved, strict=True):
+        combination["warnings"] += [
+            _warning(candidate, problem, resolution)
+            for candidate, problem, _ in absent_warnings(resolution, assumptions.names)
+        ]
+    return {"assumptions": str(assumptions), "fits": fits, "not_known": [*undecided]}
 
 
 def image_fits(assumptions: Assumptions, fits: Sequence[ImageFit]) -> Json:
@@ -84,6 +99,7 @@ def image_fits(assumptions: Assumptions, fits: Sequence[ImageFit]) -> Json:
             "image": fit.image,
             "fits": fit.resolution is not None if fit.is_decided else None,
             "changes": fit.changes or None,
+            "lacks": fit.lacking or None,
             "warnings": warnings(fit.resolution) if fit.resolution else [],
         }
         for fit in fits

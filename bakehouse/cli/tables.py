@@ -67,7 +67,8 @@ def fit(assumptions: Assumptions, resolutions: Sequence[Resolution], undecided: 
     bases = ", ".join(str(resolution.base.candidate) for resolution in others)
     also = f"\nalso on {bases}\n" if others else ""
     unknown = f"\nnot known on {', '.join(undecided)}: the search ended first\n" if undecided else ""
-    return f"{heading}\n{_components(first)}{also}{unknown}{warnings_text(resolutions)}"
+    warnings = warnings_text(resolutions, asked=assumptions.names)
+    return f"{heading}\n{_components(first)}{also}{unknown}{warnings}"
 
 
 def image_fits(fits: Sequence[ImageFit]) -> str:
@@ -75,7 +76,8 @@ def image_fits(fits: Sequence[ImageFit]) -> str:
     rows = []
     for fit in fits:
         changes = f"; it would with {fit.changes}" if fit.changes else ""
-        refused = f"does not fit{changes}" if fit.is_decided else "not known: the search ended first"
+        unknown = f"the catalogue lacks {fit.lacking}" if fit.lacking else "the search ended first"
+        refused = f"does not fit{changes}" if fit.is_decided else f"not known: {unknown}"
         rows.append((fit.image, "fits" if fit.resolution else refused))
     return format_table(rows) + warnings_text(fit.resolution for fit in fits if fit.resolution)
 

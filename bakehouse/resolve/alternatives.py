@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.component import DRIVER, Requirement
+from bakehouse.catalog.component import CUDA_COMPAT, DRIVER, Requirement
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.resolve.candidate import Conflict
 from bakehouse.resolve.phrases import version_range
@@ -61,6 +61,8 @@ class PinChange:
     """The number of known versions between the old and the new value."""
     base: str = ""
     """The name of another base that replaces the recipe's."""
+    is_added: bool = False
+    """True for a component that the recipe does not name."""
 
     @property
     def is_dropped(self) -> bool:
@@ -78,7 +80,7 @@ class Alternative:
     def rank(self) -> tuple[int, int, int, int]:
         """The numbers of changes, of dropped components and of changed assumptions, and the distance."""
         drops = sum(change.is_dropped for change in self.changes)
-        commanded = sum(change.pin.is_given_by_command for change in self.changes)
+        commanded = sum(change.pin.is_given_by_command for change in self.changes if not change.is_added)
         return len(self.changes), drops, commanded, sum(change.distance for change in self.changes)
 
 
@@ -201,8 +203,10 @@ class AlternativeSearch:
         """The outcome with all versions relaxed; if that is a conflict, only dropping components can help."""
         return self.attempt({pin: Relaxation.MOVE for pin in self._pins if pin.least is Relaxation.MOVE})
 
-    def nearest(self, limit: int, most_changes: int = _MAX_CHANGES) -> Alternatives:
-        """Return up to `limit` alternatives with a minimal set of changes.
+    def nearest(
+        self, limit: int, most_changes: int = _MAX_CHANGES, *, other_bases: bool = True
+    ) -> Alternatives:
+        """Return up to `limit` alternatives with a minimal set of changes, and those that add a component.
 
         If each changes several pins or drops a component, other bases follow.
         """
@@ -218,10 +222,26 @@ class AlternativeSearch:
         self._left = max(self._left, _STEPS * (len(fitting) + 1))
         self._budget = max(self._budget, min(BUDGET_OF_A_CALL, self._granted))
         alternatives = [self._refined(relaxations) for relaxations in fitting]
-        if not any(alternative.rank[:2] == (1, 0) for alternative in alternatives):
+        alternatives += self._with_compatibility_libraries()
+        if other_bases and not any(alternative.rank[:2] == (1, 0) for alternative in alternatives):
             alternatives += self._on_other_bases()
         alternatives.sort(key=lambda alternative: alternative.rank)
         return Alternatives(tuple(alternatives), is_cut, self._calls)
+
+    def _with_compatibility_libraries(self) -> list[Alternative]:
+        """Return the alternative that adds cuda-compat for the host's driver, if that fits."""
+        driver = next((pin for pin in self._pins if pin.kind == "driver"), None)
+        is_named = any(requirement.name == CUDA_COMPAT for requirement in self._recipe.components)
+        if driver is None or is_named or self._upgraded:
+            return []
+        added = Requirement(CUDA_COMPAT, "", driver.location)
+        recipe = replace(self._recipe, components=(*self._recipe.components, added))
+        outcome = self._search(recipe, SearchBudget(BUDGET_OF_A_CALL))
+        version = outcome.version_of(CUDA_COMPAT) if isinstance(outcome, Resolution) else None
+        if not isinstance(outcome, Resolution) or version is None:
+            return []
+        pin = Restriction("component", CUDA_COMPAT, "", driver.location)
+        return [Alternative((PinChange(pin, version, is_added=True),), outcome)]
 
     def _on_other_bases(self) -> list[Alternative]:
         """Return the alternatives that only replace the base."""

@@ -23,6 +23,7 @@ from bakehouse.resolve.phrases import (
     requirement_text,
     subject_text,
 )
+from bakehouse.resolve.relaxation import is_requested_variant
 from bakehouse.util.format import format_count
 from bakehouse.util.yaml_reader import Scalar
 
@@ -174,6 +175,8 @@ def _value(change: PinChange) -> str:
         return f'`base: {{{change.base}: "{change.value}"}}`'
     if pin.is_given_by_command:
         return f"`--assume {pin.name}={change.value}`"
+    if change.is_added:
+        return f'the component `{pin.name}: "{change.value}"`'
     if pin.kind == "driver":
         return f"a host with driver {change.value}"
     if pin.kind == "variant":
@@ -213,11 +216,14 @@ def _image_demands(recipe: Recipe) -> list[Reason]:
         *(demand_reason(Demand(requirement, None)) for requirement in pinned),
         *(Reason(f"the image targets {instance.text}", instance.location) for instance in instances),
         *([Reason(f"the host has driver {driver.text}", driver.location)] if driver else []),
-        *(
-            Reason(f"{_requester(glob.location)} variant `{glob.text}` of {name}", glob.location)
-            for name, glob in recipe.variants.items()
-        ),
+        *(_variant_reason(name, glob) for name, glob in recipe.variants.items()),
     ]
+
+
+def _variant_reason(name: str, glob: Scalar) -> Reason:
+    if is_requested_variant(name, glob):
+        return Reason(f"{_requester(glob.location)} variant `{glob.text}` of {name}", glob.location)
+    return Reason(f"only builds `{glob.text}` of {name} are considered", glob.location)
 
 
 def _requester(location: Location) -> str:

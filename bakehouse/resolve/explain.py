@@ -129,6 +129,8 @@ def _change_text(change: PinChange) -> str:
     pin = change.pin
     if pin.kind == "lock":
         return "an updated lock of the requirements"
+    if change.is_added:
+        return f"with {pin.name} {change.value}"
     if change.base:
         return f"base {pin.name} → {change.base} {change.value}"
     if not change.value:

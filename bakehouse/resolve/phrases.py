@@ -1,6 +1,6 @@
 """Phrases for candidates, demands and refusals, shared by all explanations of choices and conflicts."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from bakehouse.catalog.component import DRIVER, INSTANCE, Incompatibility, Requirement
 from bakehouse.catalog.python_lock import Package
@@ -13,6 +13,8 @@ _MAX_VERSIONS = 3
 _MAX_VARIANTS = 3
 _MAX_NAMED_IMAGES = 4
 _UNKNOWN = "as it is"
+_OF_INSTANCES = ("gpu-architecture", "efa-interfaces")
+"""Names that instance types provide."""
 BUILD_AXES = ("cuda", "python")
 """Names of which a release has a build for each version; a missing one is a gap of the catalogue."""
 _PLURALS = {
@@ -71,6 +73,37 @@ def warning_text(candidate: Candidate, incompatibility: Incompatibility, targets
     return f"{owner_text(candidate, incompatibility)} {joint} {others}: {incompatibility.reason}"
 
 
+def absent_parts(candidate: Candidate, incompatibility: Incompatibility, resolution: Resolution) -> list[str]:
+    """Return the components that an image lacks of an incompatibility that any version of them completes.
+
+    A person who asks about a component may not name what it fails with.
+    """
+    if (candidate, incompatibility) in resolution.warnings:
+        return []
+    pool = [*(choice.candidate for choice in resolution.all_choices), *resolution.targets]
+    absent = [
+        part for part in incompatibility.parts if not any(part.name in other.provided for other in pool)
+    ]
+    present = [part for part in incompatibility.parts if part not in absent]
+    applies = all(
+        any(part.name in other.provided and part.allows(other.provided[part.name]) for other in pool)
+        for part in present
+    )
+    is_any = not any(part.specifier or part.name in _OF_INSTANCES for part in absent)
+    return [part.name for part in absent] if applies and is_any else []
+
+
+def absent_warnings(
+    resolution: Resolution, names: Collection[str]
+) -> Iterator[tuple[Candidate, Incompatibility, list[str]]]:
+    """Yield the incompatibilities of named components that apply once an absent component is added."""
+    for choice in resolution.all_choices:
+        for problem in choice.spec.conflicts:
+            owner = problem.content.partition(" ")[0] or choice.name
+            if owner in names and (absent := absent_parts(choice.candidate, problem, resolution)):
+                yield choice.candidate, problem, absent
+
+
 def idle_gpus(resolution: Resolution) -> str:
     """Return the instance types of an image whose GPUs nothing in it uses; empty without one."""
     if any(choice.spec.gpu for choice in resolution.all_choices):
@@ -79,10 +112,13 @@ def idle_gpus(resolution: Resolution) -> str:
     return ", ".join(target.variant.name for target in types)
 
 
-def warnings_text(resolutions: Iterable[Resolution], name: str = "") -> str:
+def warnings_text(
+    resolutions: Iterable[Resolution], name: str = "", asked: Collection[str] = frozenset()
+) -> str:
     """Format combinations with a known problem for which they are not refused: each once, with its images.
 
-    With a name, only those that involve this component.
+    With a name, only those that involve this component. Warnings about `asked` components are included that
+    hold once an absent component is added.
     """
     images: dict[str, list[str]] = {}
     for resolution in resolutions:
@@ -91,6 +127,10 @@ def warnings_text(resolutions: Iterable[Resolution], name: str = "") -> str:
             if name not in ("", candidate.name, problem.content.partition(" ")[0], *parts):
                 continue
             text = warning_text(candidate, problem, resolution.targets)
+            source = f"  source: {problem.source}   {location_text(problem.location)}\n"
+            images.setdefault(f"{text}\n{source}", []).append(resolution.recipe.name)
+        for candidate, problem, absent in absent_warnings(resolution, asked):
+            text = f"{owner_text(candidate, problem)}, once {' and '.join(absent)} is added: {problem.reason}"
             source = f"  source: {problem.source}   {location_text(problem.location)}\n"
             images.setdefault(f"{text}\n{source}", []).append(resolution.recipe.name)
         if not name and (types := idle_gpus(resolution)):
@@ -253,7 +293,9 @@ def opposing_reasons(refusal: Refusal) -> Iterator[Reason]:
         yield demand_reason(demand)
     elif other and other != refusal.candidate and other.name != refusal.name:
         verb = "has" if other.name == INSTANCE else "provides"
-        fact = f"{candidate_text(other)} {verb} {refusal.name} {other.provided[refusal.name]}"
+        gpu = other.spec.facts.get("gpu") if refusal.name == "gpu-architecture" else None
+        model = f" ({gpu})" if gpu else ""
+        fact = f"{candidate_text(other)} {verb} {refusal.name} {other.provided[refusal.name]}{model}"
         yield Reason(fact, other.variant.location)
 
 

@@ -9,6 +9,7 @@ from bakehouse.catalog.component import DRIVER, Requirement
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import Location
 from bakehouse.resolve.phrases import version_range
+from bakehouse.util.yaml_reader import Scalar
 
 COMMAND = 0
 """Line number of pins that are given on the command line."""
@@ -58,6 +59,11 @@ Relaxations = Mapping[Restriction, Relaxation]
 """The relaxed pins of a recipe."""
 
 
+def is_requested_variant(name: str, glob: Scalar) -> bool:
+    """Return whether a recipe or the command line names a variant; else it follows from another choice."""
+    return glob.location.line > COMMAND or f"{name}=" in str(glob.location.path)
+
+
 def pins_of(recipe: Recipe) -> tuple[Restriction, ...]:
     """Return all pins of a recipe, the ones more likely to stay last.
 
@@ -74,7 +80,7 @@ def pins_of(recipe: Recipe) -> tuple[Restriction, ...]:
     pins += [
         Restriction("variant", name, glob.text, glob.location)
         for name, glob in recipe.variants.items()
-        if glob.location.line or f"{name}=" in str(glob.location.path)
+        if is_requested_variant(name, glob)
     ]
     if recipe.base.specifier:
         pins.append(Restriction("base", recipe.base.name, version_range(recipe.base), recipe.base.location))

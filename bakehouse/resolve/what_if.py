@@ -32,7 +32,13 @@ from bakehouse.resolve.alternatives import (
 )
 from bakehouse.resolve.candidate import Candidate, Conflict, Demand
 from bakehouse.resolve.explain import describe_changes
-from bakehouse.resolve.phrases import BUILD_AXES, demand_reason, owner_text, requirement_text
+from bakehouse.resolve.phrases import (
+    BUILD_AXES,
+    demand_reason,
+    owner_text,
+    requirement_text,
+    version_range,
+)
 from bakehouse.resolve.relaxation import COMMAND
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.format import format_count, format_names
@@ -57,6 +63,13 @@ class Assumptions:
     components: tuple[Requirement, ...] = ()
     variants: tuple[tuple[str, Scalar], ...] = ()
     targets: Targets = _NO_TARGETS
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The components that are named."""
+        return frozenset(
+            [*(assumed.name for assumed in self.components), *(name for name, _ in self.variants)]
+        )
 
     def __str__(self) -> str:
         texts = [
@@ -190,6 +203,10 @@ def resolve_assuming(recipe: Recipe, assumptions: Assumptions, catalog: Catalog)
     message = f"image `{recipe.name}` does not fit with {assumptions}"
     nearest = search.nearest(_MAX_ALTERNATIVES)
     diagnostic = _diagnostic(message, outcome, search, catalog, nearest, assumptions, f"{recipe.name} ")
+    if gaps := tuple(_gaps(assumptions, catalog, recipe)):
+        raise _lacking(
+            diagnostic, f"it is not known whether image `{recipe.name}` fits with {assumptions}", gaps
+        )
     raise ConflictError.of(diagnostic)
 
 
@@ -203,7 +220,9 @@ class ImageFit:
     changes: str = ""
     """The fewest changes with which they would fit; empty if none is known."""
     is_decided: bool = True
-    """False if the search ended before the answer was known."""
+    """False if the search ended before the answer was known, or the catalogue lacks a version or a build."""
+    lacking: str = ""
+    """The version or build that the catalogue lacks."""
 
 
 def summarize_images(
@@ -219,6 +238,9 @@ def summarize_images(
             continue
         if isinstance(outcome, Undecided):
             fits.append(ImageFit(recipe.name, None, is_decided=False))
+            continue
+        if gaps := " and ".join(_gaps(assumptions, catalog, recipe)):
+            fits.append(ImageFit(recipe.name, None, is_decided=False, lacking=gaps))
             continue
         nearest = search.nearest(1).alternatives if number < _MAX_SEARCHED else ()
         changes = describe_changes(nearest[0]) if nearest else ""
@@ -264,7 +286,7 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
             hint=_pin_hint(undecided),
         )
     conflicts = [
-        (search, conflict, search.nearest(_MAX_ALTERNATIVES))
+        (search, conflict, search.nearest(_MAX_ALTERNATIVES, other_bases=False))
         for search, conflict in outcomes
         if isinstance(conflict, Conflict)
     ]
@@ -272,7 +294,9 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
     all_nearest = (alternative for _, _, nearest in conflicts for alternative in nearest.alternatives)
     alternatives: list[Alternative] = []
     for alternative in sorted(all_nearest, key=lambda alternative: alternative.rank):
-        if not any(_is_included(smaller, alternative) for smaller in alternatives):
+        if _suits(alternative.resolution) and not any(
+            _is_included(smaller, alternative) for smaller in alternatives
+        ):
             alternatives.append(alternative)
     merged = Alternatives(
         tuple(alternatives[:_MAX_ALTERNATIVES]),
@@ -282,14 +306,18 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
     message = f"no base in the catalogue fits {assumptions}"
     diagnostic = _diagnostic(message, conflict, search, catalog, merged, assumptions, "")
     if gaps := tuple(_gaps(assumptions, catalog)):
-        message = f"it is not known whether a base fits {assumptions}"
-        facts = tuple(("the catalogue lacks", gap) for gap in gaps)
-        raise UndecidedError.of(replace(diagnostic, message=message, facts=facts))
+        raise _lacking(diagnostic, f"it is not known whether a base fits {assumptions}", gaps)
     raise ConflictError.of(diagnostic)
 
 
-def _gaps(assumptions: Assumptions, catalog: Catalog) -> Iterator[str]:
-    """Yield versions and builds that assumptions name and the catalogue does not list.
+def _lacking(diagnostic: Diagnostic, message: str, gaps: Iterable[str]) -> UndecidedError:
+    """Return the answer that a combination may fit, with what the catalogue lacks."""
+    facts = tuple(("the catalogue lacks", gap) for gap in gaps)
+    return UndecidedError.of(replace(diagnostic, message=message, facts=facts))
+
+
+def _gaps(assumptions: Assumptions, catalog: Catalog, recipe: Recipe | None = None) -> Iterator[str]:
+    """Yield versions and builds that the catalogue does not list, of assumptions and components of a recipe.
 
     Others may exist, so without them a combination cannot be refused.
     """
@@ -297,22 +325,34 @@ def _gaps(assumptions: Assumptions, catalog: Catalog) -> Iterator[str]:
     for assumed in assumptions.components:
         if not by_name[assumed.name]:
             yield requirement_text(assumed)
+    if not all(by_name.values()):
+        return
     axes = [assumed for assumed in assumptions.components if assumed.name in BUILD_AXES]
-    for assumed in assumptions.components:
-        asked = {axis.name: by_name[axis.name] for axis in axes if axis.name != assumed.name}
-        if all(by_name.values()) and _lacks_build(assumed, asked, catalog):
+    others = [item for item in (recipe.components if recipe else ()) if item.name not in by_name]
+    for component in (*assumptions.components, *others):
+        asked = {axis.name: by_name[axis.name] for axis in axes if axis.name != component.name}
+        providers = [*catalog.components.values()]
+        glob = None
+        if recipe and component in others:
+            # The recipe itself names this component, and maybe its variants
+            providers = [catalog.components[component.name]] if component.name in catalog.components else []
+            glob = recipe.variants.get(component.name)
+        if _lacks_build(component, asked, providers, glob.text if glob else "*"):
             names = " and ".join(requirement_text(axis) for axis in axes if axis.name in asked)
-            yield f"a build of {requirement_text(assumed)} for {names}"
+            yield f"a build of {f'{component.name} {version_range(component)}'.strip()} for {names}"
 
 
-def _lacks_build(assumed: Requirement, asked: Mapping[str, set[str]], catalog: Catalog) -> bool:
+def _lacks_build(
+    assumed: Requirement, asked: Mapping[str, set[str]], providers: Iterable[Component], pattern: str
+) -> bool:
     """Return whether releases have builds for several versions of some names, but none for those asked."""
     builds = [
         {axis: _versions_of_build(candidate, axis, asked[axis]) for axis in asked}
-        for component in catalog.components.values()
+        for component in providers
         for release in component.releases
         for candidate in (Candidate(component, release, variant) for variant in release.variants)
         if assumed.name in candidate.provided and assumed.allows(candidate.provided[assumed.name])
+        if candidate.variant.matches(pattern)
     ]
     values = {axis: {build[axis][0] for build in builds if build[axis][0]} for axis in asked}
     # A component without any build for a CUDA answers no question about it
@@ -343,9 +383,7 @@ def _pin_hint(outcomes: Sequence[Undecided]) -> str:
 def _attempts(assumptions: Assumptions, catalog: Catalog) -> list[tuple[AlternativeSearch, Outcome]]:
     """Return the outcome on each base."""
     bases = sorted((component for component in catalog.components.values() if component.is_base), key=_weight)
-    named = {requirement.name for requirement in assumptions.components}
-    named |= {name for name, _ in assumptions.variants}
-    bases = [base for base in bases if base.name in named] or bases
+    bases = [base for base in bases if base.name in assumptions.names] or bases
     recipes = [_recipe_on(base, assumptions, catalog) for base in bases]
     # Each base is decided with a budget of its own; only the search for alternatives shares one
     calls, budget = CALLS // len(bases), BUDGET // len(bases)
@@ -354,7 +392,7 @@ def _attempts(assumptions: Assumptions, catalog: Catalog) -> list[tuple[Alternat
 
 
 def _recipe_on(base: Component, assumptions: Assumptions, catalog: Catalog) -> Recipe:
-    """Return the recipe of assumptions on a base, with builds for the processors of the assumed instances."""
+    """Return the recipe of assumptions on a base, with builds for the processors of the assumed hosts."""
     recipe = with_assumptions(_only_base(base, assumptions), assumptions, catalog)
     targets = [
         instance
@@ -362,10 +400,11 @@ def _recipe_on(base: Component, assumptions: Assumptions, catalog: Catalog) -> R
         for name, instance in instances(catalog).items()
         if fnmatchcase(name, pattern.text) and instance.gpus is not None
     ]
-    have_gpus = {bool(instance.gpus) for instance in targets}
+    driver = assumptions.targets.driver
+    have_gpus = {bool(instance.gpus) for instance in targets} | ({True} if driver else set())
     if len(have_gpus) != 1 or any(assumed.name == "cuda" for assumed in assumptions.components):
         return recipe
-    location = assumptions.targets.instances[0].location
+    location = (driver or assumptions.targets.instances[0]).location
     names = (base.name, *(assumed.name for assumed in assumptions.components))
     return replace(
         recipe, variants={**dict(_builds(names, catalog, location, gpu=have_gpus.pop())), **recipe.variants}
@@ -381,13 +420,17 @@ def _base_fits(outcomes: Iterable[tuple[AlternativeSearch, Outcome]]) -> BaseFit
 
 
 def _suits(resolution: Resolution) -> bool:
-    """Return whether an image uses the accelerators that the assumed instances have, and no others."""
+    """Return whether an image uses the accelerators that the assumed hosts have, and no others.
+
+    A host with a driver has GPUs.
+    """
     provided = [target.provided for target in resolution.targets if "gpus" in target.provided]
+    has_driver = any(target.name == DRIVER for target in resolution.targets)
     specs = [choice.spec for choice in resolution.all_choices]
     uses_gpus = any(spec.gpu for spec in specs)
     uses_neuron = any(NEURON_SDK in spec.provides for spec in specs)
-    return not provided or (uses_gpus, uses_neuron) == (
-        any(names["gpus"] != "0" for names in provided),
+    return not (provided or has_driver) or (uses_gpus, uses_neuron) == (
+        has_driver or any(names["gpus"] != "0" for names in provided),
         any("neuron-cores" in names for names in provided),
     )
 
@@ -523,11 +566,12 @@ def _row(alternative: Alternative, assumptions: Assumptions) -> tuple[str, str, 
 
 def _options(alternative: Alternative, assumptions: Assumptions) -> str:
     """Return the assumptions as options with which they fit; empty if the recipe has to change too."""
-    pins = [change.pin for change in alternative.changes]
+    added = [change for change in alternative.changes if change.is_added]
+    pins = [change.pin for change in alternative.changes if not change.is_added]
     if not all(pin.is_given_by_command and pin.kind == "component" for pin in pins):
         return ""
     values = {change.pin.name: change.value for change in alternative.changes}
-    words = []
+    words = [f"--assume {change.pin.name}={change.value}" for change in added]
     for requirement in assumptions.components:
         version = values.get(requirement.name)
         if version is None:

@@ -1,5 +1,7 @@
 """Answers about instance types use the accelerators that these have, over the real catalogue."""
 
+import re
+
 import pytest
 
 from bakehouse.catalog.catalog import Catalog
@@ -8,6 +10,7 @@ from bakehouse.cli import tables
 from bakehouse.errors import ConflictError
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.resolve import what_if
+from bakehouse.resolve.phrases import warnings_text
 from bakehouse.resolve.resolver import Resolution
 from tests.support.errors import error_text
 
@@ -70,3 +73,32 @@ def refusal(name: str, instance: str) -> str:
     with pytest.raises(ConflictError) as caught:
         what_if.resolve_assuming(recipe, assumptions, CATALOG)
     return error_text(caught.value)
+
+
+@pytest.mark.parametrize("words", [["driver=535"], ["instance=ml.p4d.24xlarge"]])
+def test_no_answer_for_gpus_is_an_image_for_cpus_or_neuron(words: list[str]) -> None:
+    """PyTorch 2.9 is in an image with the Neuron SDK, and fits images for CPUs."""
+    assumptions = what_if.parse_assumptions(["pytorch=2.9", *words], CATALOG)
+
+    assert {uses(found) for found in what_if.fitting(assumptions, CATALOG).resolutions} == {(True, False)}
+
+
+def test_no_close_combination_for_gpus_is_an_image_for_cpus_or_neuron() -> None:
+    assumptions = what_if.parse_assumptions(["pytorch=2.13", "driver=470"], CATALOG)
+    with pytest.raises(ConflictError) as caught:
+        what_if.resolve_on_bases(assumptions, CATALOG)
+    report = error_text(caught.value)
+
+    assert "1 change  with cuda-compat 12.6  nvidia-cuda 12.6.3 " in report
+    assert not re.search(r"cpu-|neuron|  base ", report)
+
+
+@pytest.mark.parametrize("pytorch", ["2.10", "2.11"])
+def test_nccl_with_a_plugin_of_which_nothing_is_known_is_said(pytorch: str) -> None:
+    """EFA 1.46.0 brings the plugin 1.17.2, PyTorch's wheels for CUDA 13 bring NCCL 2.28.9."""
+    resolution = select(open_workspace(), [f"pytorch-{pytorch}-cu130-py312-efa"]).resolutions[0]
+
+    assert resolution.version_of("nccl") == "2.28.9"
+    assert "it is not known whether the plugin it brings, aws-ofi-nccl 1.17.2, works with NCCL 2.28.9" in (
+        warnings_text([resolution])
+    )

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from bakehouse.cli import tables
+from bakehouse.cli import json_report, tables
 from bakehouse.errors import ConflictError, UndecidedError, UsageError
 from bakehouse.resolve import alternatives, what_if
 from tests.support.errors import error_text
-from tests.support.trees import Tree
+from tests.support.trees import COMPONENTS, Tree
 
 CUDA = """\
 summary: CUDA images
@@ -386,3 +386,99 @@ def test_a_variant_that_does_not_exist_is_reported_with_those_that_do(tree: Tree
         "error: torch has no variant `rocm-*`\n  --> --assume torch=rocm-*\n\n"
         "hint: use one of `cpu-py311`, `cu128-py311`\n"
     )
+
+
+BUILDS = """\
+summary: PyTorch, one build for each CUDA and Python
+stage_order: 40
+releases:
+  - version: "2.9"
+    variants:
+      - {name: cu128-py311, gpu: true, provides: {cuda: "12.8"}, requires: {python: "3.11"}}
+      - {name: cu128-py312, gpu: true, provides: {cuda: "12.8"}, requires: {python: "3.12"}}
+      - {name: cpu-py312, requires: {python: "3.12"}}
+"""
+COMPAT = """\
+summary: Libraries for old drivers
+stage_order: 14
+gpu: true
+releases: [{version: "12.8", requires: {cuda: "12.8"}, facts: {branches: 535 550}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "lacking"),
+    [
+        (["torch=2.7"], "torch 2.7"),
+        (["python=3.13"], "a build of torch 2.9 for python 3.13"),
+        (["python=3.13", "torch=2.9"], "a build of torch 2.9 for python 3.13"),
+    ],
+)
+def test_what_the_catalogue_lacks_for_an_image_is_no_refusal(
+    tree: Tree, words: list[str], lacking: str
+) -> None:
+    tree.component("torch", BUILDS)
+    tree.component("python", COMPONENTS["python"] + '  - {version: "3.13"}\n')
+    tree.image('summary: x\nbase: {debian: "12"}\ncomponents: {python: "3.12", torch: "2.9"}\n')
+    catalog, recipes = tree.catalog(), [tree.recipes()["small"]]
+    assumptions = what_if.parse_assumptions(words, catalog)
+
+    report = resolved_image(tree, *words)
+    assert report.startswith(f"error: it is not known whether image `small` fits with {assumptions}\n")
+    assert f"  the catalogue lacks  {lacking}\n" in report
+    fits = what_if.summarize_images(recipes, assumptions, catalog)
+    assert tables.image_fits(fits) == f"small  not known: the catalogue lacks {lacking}\n"
+
+
+def test_a_build_that_a_variant_of_the_recipe_excludes_is_not_lacking(tree: Tree) -> None:
+    tree.component("torch", BUILDS)
+    text = 'summary: x\nbase: {debian: "12"}\ncomponents: {python: "3.12", torch: "2.9"}\n'
+    tree.image(f"{text}variants: {{torch: cpu-*}}\n")
+
+    assert resolved_image(tree, "python=3.11").startswith(
+        "error: image `small` does not fit with python 3.11\n"
+    )
+
+
+def test_a_driver_without_an_image_selects_builds_for_gpus(tree: Tree) -> None:
+    tree.component(
+        "torch", BUILDS.replace("cu128-py312, gpu", "cu128-py310, gpu").replace("cpu-py312", "cpu-py313")
+    )
+
+    assert resolved(tree, "torch", "driver=570").endswith("torch 2.9 (cu128-py311)")
+
+
+def test_libraries_for_an_old_driver_are_a_combination_that_fits(cuda_tree: Tree) -> None:
+    cuda_tree.component("cuda-compat", COMPAT)
+    report = resolved(cuda_tree, "torch=2.9", "driver=550.54")
+
+    assert "  1 change  with cuda-compat 12.8  cuda-image 12.8, torch 2.9\n" in report
+    options = "--assume cuda-compat=12.8 --assume torch=2.9 --assume driver=550.54"
+    assert report.endswith(f"hint: run `bake resolve {options}` to see the first one in full\n")
+    words = options.replace("--assume ", "").split()
+    assert resolved(cuda_tree, *words) == "cuda-image 12.8, cuda-compat 12.8, torch 2.9"
+    assert "with cuda-compat" not in resolved(cuda_tree, "torch=2.9", "driver=470.1")
+
+
+def test_an_instance_type_is_reported_with_its_gpu(cuda_tree: Tree) -> None:
+    cuda_tree.component("instance", INSTANCES.replace("ml.p3.2xlarge,", "ml.p3.2xlarge, facts: {gpu: V100},"))
+
+    report = resolved(cuda_tree, "torch=2.9", "instance=ml.p3.2xlarge")
+    assert "and ml.p3.2xlarge has gpu-architecture 7.0 (V100) " in report
+
+
+@pytest.mark.parametrize("confidence", ["low", "medium"])
+def test_a_problem_with_a_component_that_is_not_named_is_a_warning(cuda_tree: Tree, confidence: str) -> None:
+    text = FABRIC.replace("confidence: low", f"confidence: {confidence}").replace("cuda:", "torch:")
+    cuda_tree.component("fabric", text)
+    catalog = cuda_tree.catalog()
+    for word, warned in (("fabric=1.3", True), ("fabric=1.4", False), ("python", False)):
+        assumptions = what_if.parse_assumptions([word], catalog)
+        fits = what_if.fitting(assumptions, catalog)
+        warning = (
+            "warning: fabric 1.3, once torch is added: it hangs\n"
+            "  source: https://a   components/fabric/component.yaml:5\n"
+        )
+        assert tables.fit(assumptions, fits.resolutions).endswith(warning) == warned
+        found = [fit["warnings"] for fit in json_report.fit(assumptions, fits.resolutions)["fits"]]
+        assert any(found) == warned
