@@ -160,9 +160,14 @@ def demand_reason(demand: Demand) -> Reason:
 
 
 def demand_verb(demand: Demand) -> str:
-    """Return the verb of a demand; a constraint alone does not add a component to an image."""
+    """Return the verb of a demand; a constraint alone does not add a component to an image.
+
+    A package that is built for one version does not need it: the catalogue may lack its other builds.
+    """
     if demand.required_by:
-        return "needs" if demand.is_required else "works with"
+        if not demand.is_required:
+            return "works with"
+        return "is built for" if _is_of_build(demand.required_by, demand.requirement) else "needs"
     return "requests" if demand.requirement.location.line else "requested"
 
 
@@ -217,7 +222,7 @@ def variant_list(variants: list[str]) -> str:
 
 
 def group_text(group: list[Refusal]) -> str:
-    """Return subject and predicate of a group: `torch 2.9.0 (cpu-py311) needs python 3.11, not 3.12`."""
+    """Return subject and predicate: `torch 2.9.0 (cpu-py311) is built for python 3.11, not 3.12`."""
     return f"{subject_text(group)} {group_predicate(group)}"
 
 

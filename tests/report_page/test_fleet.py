@@ -86,7 +86,7 @@ def test_versions_have_reasons_with_their_lines(site: Site) -> None:
             ("images/small.yaml", 3, 'components: {python: "3.11", torch: "*", toolkit: "*"}'),
         ),
         (
-            "torch 2.9.0 (cpu-py311) needs python 3.11",
+            "torch 2.9.0 (cpu-py311) is built for python 3.11",
             ("components/torch/component.yaml", 9, 'requires: {python: "3.11"}'),
         ),
         ("toolkit 5.1 needs any python", ("components/toolkit/component.yaml", 5, 'requires: {python: "*"}')),

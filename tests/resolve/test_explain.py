@@ -27,7 +27,7 @@ small
 debian 12, the newest known: the image requests 12                      images/small.yaml:2
   provides glibc 2.36
 python 3.11
-  torch 2.9.0 (cu128-py311) needs 3.11, which excludes 3.12             components/torch/component.yaml:11
+  torch 2.9.0 (cu128-py311) is built for 3.11, which excludes 3.12      components/torch/component.yaml:11
 torch 2.9.0 (cu128-py311), the newest known: the image requests >=2.9   images/small.yaml:3
   provides cuda 12.8
 toolkit 5.1, the newest known: the image requests it                    images/small.yaml:3
