@@ -358,7 +358,7 @@ class AlternativeSearch:
         return min(abs(position - index) for index in allowed)
 
     def _allowed_versions(self, pin: Restriction) -> tuple[tuple[int, ...], int | None]:
-        """Return the positions of the known versions in the range of a pin, or that of a range without any."""
+        """Return the positions of the known versions in the range of a pin, or that of an empty range."""
         versions = self._versions(pin.name)
         requirements = [
             requirement for requirement in _requirements(self._recipe, pin) if requirement.specifier
