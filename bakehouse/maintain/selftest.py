@@ -50,7 +50,7 @@ _TYPES = {
     # With a cache of its own, neither makes the other one's cache void. Tests run on Linux only.
     "mypy --strict --platform darwin": (
         *(*_PYTHON, "mypy", "--platform", "darwin", "--cache-dir", ".mypy_cache/darwin"),
-        *("bakehouse", "tasks.py", "benchmarks"),
+        *("bakehouse", "tasks.py"),
     ),
 }
 _PYTEST = (*_PYTHON, "pytest")

@@ -18,7 +18,8 @@ import yaml
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
-from tests.support import pipelines
+from bakehouse.plan import workspace
+from tests.support import own_recipes, pipelines
 from tests.support.git_repository import commit, git
 from tests.support.pipelines import ACTIONS, CodeBuild, CommandError, GitHub, GitLab, Job, Machines
 from tests.support.requirements_locks import locked_heading
@@ -148,6 +149,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     tree.write("mine/components/tool/component.yaml", COMPONENT)
     monkeypatch.chdir(tree.root)
     monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(workspace, "open_workspace", own_recipes.opened)
     return tree
 
 

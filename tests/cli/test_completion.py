@@ -58,7 +58,9 @@ def test_words_are_completed(line: str, completed: set[str], shell: str, bake: s
     script = tmp_path / f"bake.{shell}"
     script.write_text(completion.script(shell))
     driver = _DRIVERS[shell].format(script=script, words=line, line=line)
-    environment = {**os.environ, "PATH": bake, "HOME": str(tmp_path)}
+    # The shell has no settings; the catalogue is in the cache, as usual.
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    environment = {**os.environ, "PATH": bake, "HOME": str(tmp_path), "XDG_CACHE_HOME": cache}
 
     result = subprocess.run([shell, "-c", driver], cwd=HOME, env=environment, capture_output=True, text=True)
 
