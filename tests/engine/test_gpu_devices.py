@@ -1,4 +1,4 @@
-"""What a container with GPUs asks of an engine."""
+"""Requests of a container with GPUs to an engine."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Fake GPUs, from a CDI specification in an engine of its own: what Bakehouse passes and reads back.
+"""Fake GPUs, from a CDI specification in an engine of its own: devices that Bakehouse passes and reads back.
 
 The device nodes are /dev/null and the library is empty, so nothing here tests GPUs.
 """
@@ -96,7 +96,7 @@ def client(address: str) -> Iterator[DockerEngine]:
 
 
 def seen(client: DockerEngine, log: Path, *gpus: str) -> list[str]:
-    """What a container with these GPUs sees."""
+    """Devices, driver and library in a container with these GPUs."""
     with client.container(ContainerSpec(IMAGE, ("/bin/sh", "-c", LISTING), gpus=gpus)) as container:
         container.start(log)
         container.wait(60)
