@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.progress import Progress
-from bakehouse.cluster.job import TrainingJob
+from bakehouse.cluster.job import TrainingJob, numbered_gpus
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import BakehouseError
@@ -118,7 +118,7 @@ class Project:
     def smoke(self, *images: str, gpus: int = 0) -> tuple[SmokeReport, ...]:
         """Smoke-test images as SageMaker starts them; missing ones are built first."""
         with self._planned(images) as selection:
-            return smoke.smoke(selection, _report, SmokeOptions(gpus=gpus))
+            return smoke.smoke(selection, _report, SmokeOptions(gpus=numbered_gpus(gpus)))
 
     @_annotated()
     def run(self, image: str, job: JobSpec = _ONE_HOST, *, gpus: int = 0) -> JobReport:

@@ -138,7 +138,7 @@ def test_methods_return_the_results_of_the_use_cases(root: Path, monkeypatch: py
     assert results == ["built", "tested", "released"]
     assert calls == [
         (["churn"],),
-        (["churn"], SmokeOptions(gpus=2)),
+        (["churn"], SmokeOptions(gpus=("0", "1"))),
         (["churn", "other"], PublishOptions(registry="ecr", create=True), SmokeOptions()),
     ]
 
