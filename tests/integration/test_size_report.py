@@ -106,6 +106,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
     parts = {part["name"]: part for part in size["parts"]}
     assert set(parts) == {
         *("debian", "packages", "python", "sshd", "open-mpi", "mpi4py", "sagemaker-training"),
+        "constraints",
     }
     assert {part["layers"] for name, part in parts.items() if name != "debian"} == {1}
     assert size["config"] == built.digest
@@ -124,7 +125,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
             if file.path.startswith("/usr/share/bakehouse/")
         ]
         assert listed in ([], [row["owner"]])
-        assert listed or row["owner"] in ("debian", "packages")
+        assert listed or row["owner"] in ("debian", "packages", "constraints")
 
 
 def test_a_build_over_its_budget_fails_and_one_within_it_does_not(
