@@ -178,7 +178,8 @@ def explain(
         error = LayerLost.of(*diagnostics)
         error.stages = frozenset(cause.stage for cause in lost if cause.stage)
         files = {dockerfiles[name] for cause in lost for name in cause.images}
-        error.read = frozenset(name for file in files for name in _read_by(error.stages, file.read_text()))
+        texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
+        error.read = frozenset(name for text in texts for name in _read_by(error.stages, text))
         return error
     if any(_PARTIAL.search(cause.evidence) for cause in causes):
         return TransferBroken.of(*diagnostics)

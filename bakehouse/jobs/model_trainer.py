@@ -25,6 +25,7 @@ from bakehouse.jobs.distribution import (
 )
 from bakehouse.jobs.instance_groups import check_groups, check_processes, check_rdma
 from bakehouse.jobs.rules import Findings
+from bakehouse.util import python_source
 from bakehouse.util.suggest import suggestion
 
 REQUIREMENTS = "requirements.txt"
@@ -141,7 +142,7 @@ def train_script(templates: str, settings: DriverSettings) -> str:
     """Return the job's script, made with the SDK's templates, given as the text of their module."""
     texts = {
         target.id: ast.literal_eval(node.value)
-        for node in ast.parse(templates).body
+        for node in python_source.parse(templates).body
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bakehouse.jobs import rules
 from bakehouse.jobs.rules import RuleViolation
+from bakehouse.util import python_source
 
 _FLAGS = ("store_true", "store_false", "store_const", "append_const", "count", "BooleanOptionalAction")
 """Actions of argparse that take no value."""
@@ -17,7 +18,7 @@ def flag_findings(script: Path, hyperparameters: Iterable[str]) -> Iterator[Rule
     Scripts that cannot be read or parsed are not checked.
     """
     try:
-        tree = ast.parse(script.read_bytes())
+        tree = python_source.parse(script.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
     flags = {name for call in ast.walk(tree) for name in _flag_names(call)}

@@ -27,6 +27,9 @@ def inputs_key(
     The contents of local files, repositories and locks of other tools are not part of the key.
     """
     is_plain = not requirements.locks and not requirements.options
+    places = (pip.index_url, *pip.extra_index_urls, *pip.find_links)
+    if any(place and not place.startswith(("https://", "http://")) for place in places):
+        return None
     if not is_plain or any(package.git or " @ " in package.text for package in requirements.packages):
         return None
     files = {choice.candidate.component.location.path for choice in resolution.all_choices}

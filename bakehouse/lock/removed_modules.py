@@ -12,6 +12,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from bakehouse.lock.python import LockedFile
+from bakehouse.util import python_source
 
 _REMOVED = {
     "3.12": ("asynchat", "asyncore", "distutils", "imp", "smtpd"),
@@ -108,7 +109,7 @@ class _Wheel:
     def _imports(self, path: str) -> Iterator[str]:
         """Yield the names of the modules that the statements of a module import."""
         try:
-            body = ast.parse(self._archive.read(path)).body
+            body = python_source.parse(self._archive.read(path)).body
         except (SyntaxError, RecursionError):
             return
         package = path.removesuffix(".py").split("/")[:-1]

@@ -38,6 +38,7 @@ from tests.support.trees import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
 JOBS = ("check", "test", "plan", "build", "gpu", "promote", "upgrade")
 SETTINGS = """\
 [tool.bakehouse]
+requires = @requires=>=0.1
 recipes = [@recipes=recipes]
 registry = @registry=team
 region = @region=eu-west-1

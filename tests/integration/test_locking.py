@@ -37,7 +37,9 @@ releases:
       - name: own-wheel
         requires: {python: "3.11"}
         artifacts:
-          wheel: {url: "https://x.example/needed-9.0-py3-none-any.whl", sha256: unknown}
+          wheel:
+            url: https://x.example/needed-9.0-py3-none-any.whl
+            sha256: "1111111111111111111111111111111111111111111111111111111111111111"
         requirements: ["top==2.0"]
         lock: locks/1.0.txt
 """

@@ -110,17 +110,13 @@ def test_plain_docker_build_finds_everything_cached_and_gives_the_same_layers(
             f"bakehouse/plain-{name}:test",
             directory,
         ]
-        # The last step depends on all others, so it proves that they are cached. BuildKit hides it if a build
-        # of another test runs the same step at the same time: then build again.
-        last: list[tuple[str, str]] = []
-        for _ in range(5):
-            log = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-            own_steps = re.findall(r"^(#\d+) \[image \d+/\d+\] ", log, re.MULTILINE)
-            assert all(f"\n{step} CACHED\n" in log for step in own_steps), log
-            if last := re.findall(r"^(#\d+) \[image (\d+)/\2\] ", log, re.MULTILINE):
-                break
+        log = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     try:
-        assert last, log
+        # Copies of whole layers are made again if the engine has dropped theirs, which takes no time.
+        # BuildKit hides a step that a build of another test runs at the same time.
+        runs = re.findall(r"^(#\d+) \[\S+ \d+/\d+\] RUN ", log, re.MULTILINE)
+        assert runs
+        assert [step for step in runs if re.search(rf"^{step} DONE ", log, re.MULTILINE)] == [], log
         assert layers(f"bakehouse/plain-{name}:test") == layers(f"bakehouse/{name}:latest")
     finally:
         docker("image", "rm", f"bakehouse/plain-{name}:test")

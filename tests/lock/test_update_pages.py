@@ -29,6 +29,10 @@ efa 1.47.0, released on 2026-01-29; made from 1.46.0
 +         reason: the plugin it brings, aws-ofi-nccl 1.17.2, loses host memory in jobs that run long
 +         source: https://github.com/aws/aws-ofi-nccl/blob/v1.18.0/RELEASENOTES.md
 +         confidence: low
++       - with: {{nccl: "2.28.9"}}
++         reason: {unknown}
++         source: https://github.com/aws/aws-ofi-nccl/issues/1055
++         confidence: low
 +     artifacts:
 +       installer:
 +         url: https://efa-installer.amazonaws.com/aws-efa-installer-1.47.0.tar.gz
@@ -42,11 +46,16 @@ efa 1.47.0, released on 2026-01-29; made from 1.46.0
   artifacts.installer    sha256 2df4201e0468…  {url}/efa.checksums.txt
   check: source https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-changelog.html was not opened
   check: conflict with nccl * is taken over from 1.46.0; {about}
+  check: conflict with nccl 2.28.9 is taken over from 1.46.0; {about}
   check: as in 1.46.0: constraints.ubuntu, constraints.debian, constraints.nccl, constraints.cuda, facts.mpi
   check: it provides aws-ofi-nccl 1.18.0, which the catalogue leaves out: {skipped}
   resolves on: debian, nvidia-cuda, aws-smp2, aws-dlc-tensorflow, aws-dlc-pytorch
   images: none would change
 """
+UNKNOWN = (
+    "it is not known whether the plugin it brings, aws-ofi-nccl 1.17.2, works with NCCL 2.28.9; "
+    "its release notes name 2.28.7, and one report has deadlocks"
+)
 ABOUT = "it is about aws-ofi-nccl 1.17.2, and 1.18.0 is in this release"
 SKIPPED = "it hangs, as the known conflict of efa 1.47.0 says"
 BY_HAND = """\
@@ -107,7 +116,7 @@ def reasons(updates: list[ComponentUpdate]) -> list[str]:
 
 def test_a_page_states_versions_and_another_one_the_checksum(server: FileServer, tmp_path: Path) -> None:
     workspace = cut(tmp_path, server, "efa", "1.46.0")
-    expected = PROPOSALS.format(url=server.url, about=ABOUT, skipped=SKIPPED)
+    expected = PROPOSALS.format(url=server.url, about=ABOUT, unknown=UNKNOWN, skipped=SKIPPED)
     assert update.text(run(workspace, "efa"), written=True) == expected
 
 

@@ -208,7 +208,10 @@ class MutatedInputs:
         path = self._write(f"state/smoke/{digest.removeprefix('sha256:')}.json", document)
         smoke_report.has_passed(state, "mpi-cpu")
         report = smoke_report.load_all(state, digest, only_recent=True)
-        assert report
+        if report is None:
+            # A report without a hash counts as missing.
+            assert b'"sha256"' not in document
+            return
         smoke_report.release_blockers(report, ["train_success"])
         smoke_report.attach(path, "mpi-cpu", [digest], self._directory / "attached")
         smoke_report.require_passed(report)
