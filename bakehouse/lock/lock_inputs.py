@@ -1,6 +1,7 @@
 """Record of what each image was last locked from, so that an unchanged one is not resolved again."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -24,11 +25,14 @@ def inputs_key(
 ) -> str | None:
     """Return the key of everything that a lock follows from, and of its `lines`; None if it is not known.
 
-    The contents of local files, repositories and locks of other tools are not part of the key.
+    The contents of local files, repositories and locks of other tools are not part of the key, except the
+    list of the files of a `find-links` directory.
     """
     is_plain = not requirements.locks and not requirements.options
-    places = (pip.index_url, *pip.extra_index_urls, *pip.find_links)
-    if any(place and not place.startswith(("https://", "http://")) for place in places):
+    if any(place and not _is_remote(place) for place in (pip.index_url, *pip.extra_index_urls)):
+        return None
+    listings = [_listing(place) for place in pip.find_links if not _is_remote(place)]
+    if None in listings:
         return None
     if not is_plain or any(package.git or " @ " in package.text for package in requirements.packages):
         return None
@@ -41,8 +45,23 @@ def inputs_key(
         [str(choice.candidate) for choice in resolution.all_choices],
         [package.requirement for package in (*owned, *contained)],
         repr(pip),
+        listings,
         list(lines),
     )
+
+
+def _is_remote(place: str) -> bool:
+    return place.startswith(("https://", "http://"))
+
+
+def _listing(directory: str) -> list[tuple[str, int, int]] | None:
+    """Return the names, sizes and times of the files of a local directory; None if it cannot be listed."""
+    try:
+        with os.scandir(directory.removeprefix("file://")) as entries:
+            files = [(entry.name, entry.stat()) for entry in entries]
+    except OSError:
+        return None
+    return sorted((name, status.st_size, status.st_mtime_ns) for name, status in files)
 
 
 def _hash_of(path: Path) -> str:

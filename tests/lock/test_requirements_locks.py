@@ -1,5 +1,6 @@
 """Locks of requirements of several images, with uv and a directory of wheels."""
 
+import os
 import subprocess
 import tomllib
 from pathlib import Path
@@ -410,6 +411,9 @@ def test_an_image_whose_inputs_are_unchanged_is_not_resolved_again(project: Tree
     component = project.root / "components/python/component.yaml"
     component.write_text(component.read_text() + "# a comment\n")
     assert (resolved_images(project), resolved_images(project)) == (both, [])
+
+    (Path(os.environ["PIP_FIND_LINKS"]) / "native-3.0-py3-none-any.whl").touch()
+    assert resolved_images(project) == both
 
     project.write("images/requirements.txt.lock", "")
     assert resolved_images(project) == both
