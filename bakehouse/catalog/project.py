@@ -169,7 +169,7 @@ def images_directory(start: Path) -> Path:
 
 
 def root_of(start: Path) -> Path | None:
-    """Return the directory of the project around a directory; None if there is no project."""
+    """Return the directory of the project around a directory; None outside a project."""
     for directory in (start, *start.parents):
         path = directory / "pyproject.toml"
         if is_file(path) and _has_table(path):

@@ -138,7 +138,7 @@ def write(report: SmokeReport, path: Path, sign: Sign | None = None) -> None:
 
 
 def load(state: Path, digest: Digest) -> SmokeReport | None:
-    """Return this machine's report of an image, or None if there is no complete one.
+    """Return this machine's report of an image, or None without a complete one.
 
     The file of an older Bakehouse, without the sha256 of its content, counts as none. Raises SmokeError for
     a file that is damaged, or that a newer Bakehouse wrote.

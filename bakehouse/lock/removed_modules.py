@@ -1,6 +1,6 @@
 """Packages of a lock that import modules which the image's Python or setuptools has no longer.
 
-Only wheels that were downloaded before are read: a lock downloads none. Of others nothing is known.
+Only wheels that were downloaded before are read: a lock downloads none. Other wheels are not examined.
 """
 
 import ast

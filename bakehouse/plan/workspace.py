@@ -237,7 +237,7 @@ def require_project(workspace: Workspace) -> None:
             hint = "run `bake init` to create one, name images, or change to Bakehouse's checkout: " + (
                 f"`cd {HOME}`"
             )
-        raise UsageError("there is no project in this directory or above it", hint=hint)
+        raise UsageError("this directory is not in a project", hint=hint)
 
 
 def _default(workspace: Workspace) -> tuple[Recipe, ...]:

@@ -299,7 +299,7 @@ def test_an_installed_bakehouse_says_where_it_writes_without_a_project(
     assert answer(capsys, "render") == (
         64,
         "",
-        f"{notice}error: there is no project in this directory or above it\n\n"
+        f"{notice}error: this directory is not in a project\n\n"
         "hint: run `bake init` to create one, or name images\n",
     )
 
@@ -314,6 +314,6 @@ def test_all_images_of_bakehouse_need_its_checkout_as_the_current_directory(
 
     assert (code, output) == (64, "")
     assert errors == IN_CHECKOUT + (
-        "error: there is no project in this directory or above it\n\n"
+        "error: this directory is not in a project\n\n"
         f"hint: run `bake init` to create one, name images, or change to Bakehouse's checkout: `cd {HOME}`\n"
     )

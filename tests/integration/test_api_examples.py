@@ -136,7 +136,7 @@ def test_a_remote_function(aws: Aws, project: Path) -> None:
 
     output = aws.failure(installed(V3), ["remote_example.py"], project)
 
-    # moto completes the job without running it, so there is no result to load.
+    # moto completes the job without running it, so a result cannot be loaded.
     assert "results" in output
     jobs = [job for name, job in aws.jobs().items() if name.startswith("train")]
     assert [job["AlgorithmSpecification"]["TrainingImage"] for job in jobs] == [URI]

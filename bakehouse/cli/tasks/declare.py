@@ -175,7 +175,7 @@ def split(images: str) -> list[str]:
 
 
 def report_fallback(project: "Project") -> None:
-    """Report where files are written to if there is no project."""
+    """Report the directory of written files outside a project."""
     if project.is_fallback:
         place = "Bakehouse's checkout" if IS_CHECKOUT else "this directory"
         report(f"using {place}, {project.root}: no project in this directory or above it")
