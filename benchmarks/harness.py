@@ -42,7 +42,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.registry import destination
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.util.files import write_whole
@@ -174,7 +174,7 @@ def write_small_project(directory: Path, *, name: str = SMALL, settings: str = "
 
 def local_registry(directory: Path, port: int) -> EmbeddedRegistry:
     """Return the local registry of a user whose state is in a directory."""
-    project = Project(directory, (), registry_port=port, user_state=directory)
+    project = ProjectSettings(directory, (), registry_port=port, user_state=directory)
     return destination.local_registry(project, _say)
 
 

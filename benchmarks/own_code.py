@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bakehouse.builder.build_inputs import build_inputs
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 from benchmarks.local_index import GATEWAY, over_http
@@ -113,7 +113,7 @@ def measured(options: argparse.Namespace) -> Result:
     with (
         over_http(gateway) as environment,
         build_inputs(
-            Project(project, (), state_directory=project / "state"), say, environment=environment
+            ProjectSettings(project, (), state_directory=project / "state"), say, environment=environment
         ) as inputs,
     ):
         secrets = [f"--secret=id={name},src={path}" for name, path in inputs.secrets.items()]

@@ -137,11 +137,10 @@ def test_a_helper_may_be_imported(source: str) -> None:
 
 
 def test_each_public_class_has_its_own_name() -> None:
-    """`Project` is a user's name for the project, which inside is a `Workspace`."""
     sources = read_sources("bakehouse/**/*.py")
 
     assert "bakehouse/errors.py" in sources
-    assert repeated_classes(sources) == {"Project": ["bakehouse/api.py", "bakehouse/catalog/project.py"]}
+    assert repeated_classes(sources) == {}
 
 
 def test_a_repeated_class_is_found() -> None:

@@ -18,7 +18,7 @@ from bakehouse.builder.remote_builders import RemoteBuilders
 from bakehouse.builder.sent_files import SentFiles
 from bakehouse.builder.stage_cache import open_cache
 from bakehouse.builder.verify import verify_image
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.protocol import Engine, EngineHost
@@ -37,7 +37,7 @@ Verify = Callable[[BuiltImage], object]
 
 
 def build_images(
-    project: Project,
+    project: ProjectSettings,
     images: Sequence[Image],
     engine: Engine,
     progress: Progress,
@@ -63,7 +63,11 @@ def build_images(
 
 @contextlib.contextmanager
 def open_context(
-    project: Project, images: Sequence[Image], engine: Engine, progress: Progress, options: BuildOptions
+    project: ProjectSettings,
+    images: Sequence[Image],
+    engine: Engine,
+    progress: Progress,
+    options: BuildOptions,
 ) -> Iterator[BuildContext]:
     """Yield the context of a build of images: with its tools, downloads, logins and cache.
 
@@ -174,7 +178,7 @@ def _built(image: Image, digests: buildx.BakedImage, context: BuildContext) -> B
     return BuiltImage(image, digests.config, digests.stored, stored.bytes)
 
 
-def _verify(built: BuiltImage, engine: Engine, project: Project) -> None:
+def _verify(built: BuiltImage, engine: Engine, project: ProjectSettings) -> None:
     verify_image(engine, built.image, built.stored, project.state)
 
 

@@ -7,7 +7,7 @@ from bakehouse.builder.build_inputs import BuildInputs, Downloads
 from bakehouse.builder.progress import Progress
 from bakehouse.builder.remote_builders import RemoteBuilders
 from bakehouse.builder.stage_cache import StageCache
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine import provision
 from bakehouse.engine.protocol import Engine
 
@@ -30,7 +30,7 @@ class BuildOptions:
 class BuildContext:
     """Everything that the steps of a build share. Its images are rendered below `project.images`."""
 
-    project: Project
+    project: ProjectSettings
     engine: Engine
     """The engine that builds, or that loads the images of remote builders."""
     progress: Progress

@@ -16,7 +16,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from bakehouse.builder import file_server, step_files
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.protocol import EngineHost
 from bakehouse.fetch import apt_config, pip_config
 from bakehouse.fetch.connection import bundle_of, redacted
@@ -99,7 +99,7 @@ class StepNeeds:
 
 @contextlib.contextmanager
 def build_inputs(
-    project: Project,
+    project: ProjectSettings,
     report: Reporter,
     needs: StepNeeds = StepNeeds(),
     downloads: Downloads | None = None,
@@ -130,7 +130,7 @@ def build_inputs(
 
 @contextlib.contextmanager
 def remote_inputs(
-    project: Project, report: Reporter, needs: StepNeeds, environment: Mapping[str, str] = os.environ
+    project: ProjectSettings, report: Reporter, needs: StepNeeds, environment: Mapping[str, str] = os.environ
 ) -> Iterator[BuildInputs]:
     """Collect the inputs of steps that cannot reach this host. Their files are contexts of the build.
 
@@ -148,7 +148,7 @@ def remote_inputs(
 
 @contextlib.contextmanager
 def apt_inputs(
-    project: Project, report: Reporter, environment: Mapping[str, str] = os.environ
+    project: ProjectSettings, report: Reporter, environment: Mapping[str, str] = os.environ
 ) -> Iterator[BuildInputs]:
     """Collect the inputs of steps that only use Debian mirrors."""
     texts, proxies = _network_inputs(project.ca, pip_config.read(environment), report, environment)
@@ -285,7 +285,7 @@ def _apt_conf(report: Reporter, *, has_ca: bool) -> str:
     return apt_config.written(settings)
 
 
-def _source_list(project: Project, suites: Iterable[str]) -> str:
+def _source_list(project: ProjectSettings, suites: Iterable[str]) -> str:
     """Return the apt sources of suites, in the format of sources.list."""
     mirrors = debian_mirrors(project)
     return "".join(f"{source.line}\n" for suite in sorted({*suites}) for source in mirrors.for_suite(suite))

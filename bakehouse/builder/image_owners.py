@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import EngineError
 from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.util.file_lock import exclusive
@@ -34,7 +34,7 @@ def names_of(images: Iterable[Image]) -> frozenset[str]:
     return frozenset(bases.union(*(image.names for image in images)))
 
 
-def record(project: Project, names: Collection[str]) -> None:
+def record(project: ProjectSettings, names: Collection[str]) -> None:
     """Remember that the project uses the images with these names."""
     path = _path(project)
     with exclusive(path.with_suffix(".lock")):
@@ -43,7 +43,7 @@ def record(project: Project, names: Collection[str]) -> None:
             _write(path, project.root, known.union(names))
 
 
-def read(project: Project) -> ImageOwners:
+def read(project: ProjectSettings) -> ImageOwners:
     """Return the recorded owners of images. Directories that are gone own none."""
     path = _path(project)
     others: dict[str, Path] = {}
@@ -54,14 +54,14 @@ def read(project: Project) -> ImageOwners:
     return ImageOwners(frozenset(_read(path)[1]), others)
 
 
-def forget(project: Project, names: Collection[str]) -> None:
+def forget(project: ProjectSettings, names: Collection[str]) -> None:
     """Remember that the project no longer uses the images."""
     path = _path(project)
     with exclusive(path.with_suffix(".lock")):
         _write(path, project.root, _read(path)[1] - {*names})
 
 
-def _path(project: Project) -> Path:
+def _path(project: ProjectSettings) -> Path:
     return project.user_state / "images" / f"{key_of(str(project.root))}.json"
 
 

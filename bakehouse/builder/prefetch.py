@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bakehouse.builder.build_inputs import Downloads
 from bakehouse.catalog.apt_lock import Deb
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.protocol import Engine, EngineHost
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Reason, Table, UsageError
 from bakehouse.fetch.connection import redacted
@@ -28,7 +28,7 @@ _POLL_SECONDS = 0.2
 @contextlib.contextmanager
 def start_downloads(
     images: Sequence[Image],
-    project: Project,
+    project: ProjectSettings,
     engine: Engine,
     host: EngineHost,
     report: Reporter,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import PublishError
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.registry import destination
@@ -66,7 +66,9 @@ def docker_logins(
 
 
 @contextlib.contextmanager
-def ecr_logins(references: Iterable[str], project: Project, report: Reporter) -> Iterator[dict[str, str]]:
+def ecr_logins(
+    references: Iterable[str], project: ProjectSettings, report: Reporter
+) -> Iterator[dict[str, str]]:
     """Log in to Amazon ECR for references there, with the settings of the project."""
     hosts = {host for reference in references if is_ecr(host := reference.partition("/")[0])}
 

@@ -18,7 +18,7 @@ from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds
 from bakehouse.builder.code_copies import write_code
 from bakehouse.builder.stub_plan import Rehearsal, Stubs
 from bakehouse.builder.verify import VersionResult
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.protocol import Engine, EngineHost
@@ -99,7 +99,7 @@ def prepare(
 def start_downloads(
     rehearsals: Sequence[Rehearsal],
     debian: BootstrappedBase,
-    project: Project,
+    project: ProjectSettings,
     host: EngineHost,
     report: Reporter,
 ) -> Iterator[Downloads]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bakehouse.builder.build_steps import CACHE_EXPORT, BuildStep, StepKey, part_of, read_steps
 from bakehouse.builder.code_copies import code_directory
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine import buildx, daemon_info
 from bakehouse.errors import PublishError
 from bakehouse.fetch.retry import RetryPolicy
@@ -33,7 +33,7 @@ class StageCache:
 
     reference: str
     """Host and name of the repository."""
-    project: Project
+    project: ProjectSettings
     keys: set[StepKey]
     """Keys of the stages in the repository."""
     _steps: dict[str, tuple[BuildStep, ...]] = field(default_factory=dict)
@@ -93,7 +93,9 @@ def stage_ends(steps: Sequence[BuildStep]) -> tuple[BuildStep, ...]:
     return tuple({step.stage: step for step in steps}.values())
 
 
-def open_cache(project: Project, reference: str, report: Reporter, *, remote: bool) -> StageCache | None:
+def open_cache(
+    project: ProjectSettings, reference: str, report: Reporter, *, remote: bool
+) -> StageCache | None:
     """Return the build cache in a repository; None, with a warning, if it cannot be used.
 
     Raises PublishError for an invalid name, UsageError for an unknown registry.
@@ -114,7 +116,7 @@ def open_cache(project: Project, reference: str, report: Reporter, *, remote: bo
     return StageCache(f"{repository.registry.host}/{repository.name}", project, keys)
 
 
-def remove_unused(project: Project, reference: str, used: Collection[StepKey]) -> int:
+def remove_unused(project: ProjectSettings, reference: str, used: Collection[StepKey]) -> int:
     """Remove the stages without a use from a build cache, and return their number.
 
     Raises PublishError if the registry fails or does not delete.
@@ -139,7 +141,7 @@ def remove_unused(project: Project, reference: str, used: Collection[StepKey]) -
     return removed
 
 
-def _repository(project: Project, reference: str) -> Repository:
+def _repository(project: ProjectSettings, reference: str) -> Repository:
     selected, _, name = reference.partition("/")
     check_names(selected, name)
     return Repository(destination.registries(project, selected)[0], name, _POLICY)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.disk_estimate import layer_bytes
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.buildx import BakedImage
 from bakehouse.engine.protocol import Engine
 from bakehouse.plan.model import Image, RegistryBase
@@ -20,7 +20,9 @@ _BUILT_FROM = ("Dockerfile", "docker-bake.json", "files", "inputs")
 """The files and directories of an image that BuildKit reads."""
 
 
-def find_up_to_date(images: Iterable[Image], project: Project, engine: Engine) -> tuple[BuiltImage, ...]:
+def find_up_to_date(
+    images: Iterable[Image], project: ProjectSettings, engine: Engine
+) -> tuple[BuiltImage, ...]:
     """Return the images that the engine has, under all their names, built from the same files.
 
     Images with a base without digest are never up to date, because its tag may have moved.
@@ -38,13 +40,13 @@ def find_up_to_date(images: Iterable[Image], project: Project, engine: Engine) -
     return tuple(current)
 
 
-def built_configuration(image: Image, project: Project) -> Digest | None:
+def built_configuration(image: Image, project: ProjectSettings) -> Digest | None:
     """Return the digest of the configuration that an image's rendered files were built to, if recorded."""
     digests = _recorded(_record(project, image), _files(project, image))
     return digests.config if digests else None
 
 
-def record_build(built: BuiltImage, project: Project) -> None:
+def record_build(built: BuiltImage, project: ProjectSettings) -> None:
     """Record the digests that an image's rendered files were built to."""
     content = {
         "files": _files(project, built.image),
@@ -55,7 +57,7 @@ def record_build(built: BuiltImage, project: Project) -> None:
     write_whole(_record(project, built.image), json.dumps(content, indent=2) + "\n")
 
 
-def kept_layers(project: Project, engine: Engine) -> frozenset[str]:
+def kept_layers(project: ProjectSettings, engine: Engine) -> frozenset[str]:
     """Return the keys of the layers of images that were built here and that the engine still has."""
     keys: set[str] = set()
     for path in (project.state / "built").glob("*.json"):
@@ -72,11 +74,11 @@ def _has_base_without_digest(image: Image) -> bool:
     return has_tag or bool(image.build_base and "@" not in image.build_base)
 
 
-def _record(project: Project, image: Image) -> Path:
+def _record(project: ProjectSettings, image: Image) -> Path:
     return project.state / "built" / f"{image.name}.json"
 
 
-def _files(project: Project, image: Image) -> str:
+def _files(project: ProjectSettings, image: Image) -> str:
     """Return the sha256 of all files of an image that BuildKit reads; the key covers its training code."""
     directory = project.images / image.name
     digest = hashlib.sha256(image.key.encode())

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from bakehouse.catalog import apt_lock, ignore_file, pins
 from bakehouse.catalog.base_image_lock import AptLocks, read_locks
 from bakehouse.catalog.catalog import Catalog, load_catalog
-from bakehouse.catalog.project import HOME, Project
+from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.catalog.requirements_file import included_files
 from bakehouse.errors import Problems, RecipeError, UsageError
@@ -41,7 +41,7 @@ class Past:
 
 
 @contextlib.contextmanager
-def past(project: Project, revision: str, image: str = "*") -> Iterator[Past]:
+def past(project: ProjectSettings, revision: str, image: str = "*") -> Iterator[Past]:
     """Read the catalogue and recipes at a commit; their locks are readable until the context ends.
 
     Only recipes that `image`, a name, family or glob, selects have to be valid.
@@ -99,7 +99,7 @@ def current(directory: Path) -> str:
     return f"{commit}{DIRTY}" if changed else commit
 
 
-def uncommitted(project: Project, recipe: Path) -> tuple[str, ...]:
+def uncommitted(project: ProjectSettings, recipe: Path) -> tuple[str, ...]:
     """Return the files that the key of an image covers and that differ from the commit, also new ones.
 
     They are relative to the repository. `recipe` is the file of its recipe. The components of all recipe

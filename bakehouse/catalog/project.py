@@ -72,7 +72,7 @@ _JOB_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class ProjectSettings:
     """A directory with its own recipes, or the directory of Bakehouse."""
 
     root: Path
@@ -151,7 +151,7 @@ class Project:
         return self.user_state / f"registry-{self.registry_port}"
 
 
-def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
+def find(start: Path, environment: Mapping[str, str] = os.environ) -> ProjectSettings:
     """Return the project of the nearest pyproject.toml with a `[tool.bakehouse]` table, else of Bakehouse."""
     for directory in (start, *start.parents):
         path = directory / "pyproject.toml"
@@ -216,7 +216,9 @@ def _table(path: Path) -> dict[str, object] | None:
     return table
 
 
-def _read(root: Path, path: Path, values: dict[str, object], environment: Mapping[str, str]) -> Project:
+def _read(
+    root: Path, path: Path, values: dict[str, object], environment: Mapping[str, str]
+) -> ProjectSettings:
     problems = Problems()
     table = TomlTable(values, "tool.bakehouse", path, problems)
     # First, because another version may have other keys
@@ -232,7 +234,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
     cache_hint = "use a host and a repository, such as `registry.example/team/build-cache`"
     registry_hint = "use `local`, `ecr`, a name of [tool.bakehouse.registries], or a host and a prefix"
     ledger_hint = "use an S3 URL such as `s3://our-bucket/releases`"
-    project = Project(
+    project = ProjectSettings(
         root=root,
         recipe_roots=(HOME / "recipes", *(root / directory for directory in recipe_roots)),
         commit=table.texts("commit", _GLOB.fullmatch, "use a name or a glob of images, such as `churn-*`"),

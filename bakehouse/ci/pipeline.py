@@ -12,7 +12,7 @@ from pathlib import Path
 from bakehouse.catalog import apt_lock, base_contents, pins
 from bakehouse.catalog.ci_settings import REQUIREMENT_HINT, CiSettings, GpuSettings
 from bakehouse.catalog.instance_types import find_instance, instances
-from bakehouse.catalog.project import HOME, IS_CHECKOUT, Project
+from bakehouse.catalog.project import HOME, IS_CHECKOUT, ProjectSettings
 from bakehouse.catalog.requirements_file import read_requirements
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError, UsageError
 from bakehouse.plan import image_keys
@@ -195,7 +195,7 @@ def make_pipeline(workspace: Workspace, images: Sequence[Image]) -> Pipeline:
     )
 
 
-def _requirement(project: Project, settings: CiSettings) -> str:
+def _requirement(project: ProjectSettings, settings: CiSettings) -> str:
     """Return the arguments with which pip installs Bakehouse, quoted for a shell.
 
     Raises UsageError without the setting, and RecipeError for a requirements file without hashes.
@@ -245,7 +245,7 @@ def _proposed_files(workspace: Workspace) -> Iterator[str]:
         yield from _pattern(project, project.images / "*" / file)
 
 
-def _pattern(project: Project, path: Path) -> Iterator[str]:
+def _pattern(project: ProjectSettings, path: Path) -> Iterator[str]:
     """Yield a path as a pattern relative to the project, if it is there: `*` replaces unusual characters."""
     relative = os.path.relpath(path, project.root)
     if not relative.startswith(".."):
@@ -292,7 +292,7 @@ def _vendors(image: Image) -> list[VendorRepository]:
     return repositories
 
 
-def _publishing(project: Project, settings: CiSettings) -> Publishing | None:
+def _publishing(project: ProjectSettings, settings: CiSettings) -> Publishing | None:
     registry = project.registries.get(project.registry.partition("/")[0])
     if registry is None or not registry.account:
         return None

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.engine import builder_preflight, daemon_info, docker, dockerd, emulation, provision
 from bakehouse.engine.builder_preflight import BuilderCheck
@@ -71,7 +71,7 @@ class DoctorCheck:
 
 
 def examine(
-    project: Project,
+    project: ProjectSettings,
     environment: Mapping[str, str] = os.environ,
     engine: Daemon | UnavailableDaemon | None = None,
     host: EngineHost | EngineError | None = None,
@@ -364,7 +364,7 @@ def _asked(name: str, ask: Callable[[], str], cost: str, hint: str = "") -> Doct
         return DoctorCheck(name, CheckState.MISSING, f"no answer within {ANSWER_SECONDS} s", cost, hint)
 
 
-def _check_registries(project: Project) -> str:
+def _check_registries(project: ProjectSettings) -> str:
     destination.check_selection(project, "")
     return ", ".join(preflight.check_login(registry) for registry in destination.registries(project, ""))
 
@@ -375,7 +375,7 @@ def _access(settings: RegistrySettings | None) -> Access:
     return Access(settings.profile, settings.role, settings.fips, settings.dual_stack)
 
 
-def _regions(project: Project, settings: RegistrySettings | None) -> str:
+def _regions(project: ProjectSettings, settings: RegistrySettings | None) -> str:
     host = ECR_HOST.fullmatch(project.registry.partition("/")[0])
     given = settings.regions if settings else (host["region"] if host else project.region,)
     names = [Aws(region, _access(settings)).region for region in given or (project.region,)]
@@ -385,7 +385,7 @@ def _regions(project: Project, settings: RegistrySettings | None) -> str:
     return ", ".join(names)
 
 
-def _identity(project: Project, settings: RegistrySettings | None) -> str:
+def _identity(project: ProjectSettings, settings: RegistrySettings | None) -> str:
     """Return the authenticated identity. Unlike `principal` of a registry, this can fail."""
     region = settings.regions[0] if settings and settings.regions else project.region
     return Aws(region, _access(settings)).principal()
@@ -455,7 +455,7 @@ def _certificates(path: Path) -> str:
 
 
 def _source_findings(
-    project: Project, pip: PipConfig, environment: Mapping[str, str]
+    project: ProjectSettings, pip: PipConfig, environment: Mapping[str, str]
 ) -> tuple[DoctorCheck, ...]:
     try:
         certificates = bundle_of(project.ca, pip, environment)

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import BuildError, Diagnostic, Reason
 from bakehouse.fetch import apt_config, pip_config
 from bakehouse.fetch.connection import PORTS, ConnectionSettings, Proxies, bundle_of, redacted
@@ -176,7 +176,7 @@ class DebianMirrors:
             return b"".join(response.chunks())
 
 
-def debian_mirrors(project: Project, environment: Mapping[str, str] = os.environ) -> DebianMirrors:
+def debian_mirrors(project: ProjectSettings, environment: Mapping[str, str] = os.environ) -> DebianMirrors:
     """Return the mirrors of a project, with the connection settings of this machine."""
     bundle = bundle_of(project.ca, pip_config.read(environment), environment)
     own = ConnectionSettings(Proxies.of_environment(environment), (bundle,) if bundle else ())

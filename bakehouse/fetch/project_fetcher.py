@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.connection import bundle_of, redacted
@@ -19,7 +19,7 @@ from bakehouse.util.terminal import Reporter
 
 @contextlib.contextmanager
 def open_fetcher(
-    project: Project,
+    project: ProjectSettings,
     report: Reporter,
     *,
     source: str = "",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError, UsageError
 from bakehouse.util import yaml_reader
 from bakehouse.util.json_reader import parse_json
@@ -38,7 +38,7 @@ class JobDocument:
     """Returns the location of a key or a list item."""
 
 
-def open_document(project: Project, job: str) -> JobDocument:
+def open_document(project: ProjectSettings, job: str) -> JobDocument:
     """Return the job of `--job`: one of the project by name, a file, or JSON.
 
     Raises UsageError with all mistakes in its syntax, and all values that are given twice.
@@ -54,7 +54,7 @@ def open_document(project: Project, job: str) -> JobDocument:
     raise UsageError(f"unknown job `{job}`", hint=hint)
 
 
-def _read_table(project: Project, name: str) -> JobDocument:
+def _read_table(project: ProjectSettings, name: str) -> JobDocument:
     path, table = project.root / "pyproject.toml", f"{_TABLE}.{name}"
 
     def place(keys: Keys) -> Location:

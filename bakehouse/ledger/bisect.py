@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bakehouse.catalog import git_history
 from bakehouse.catalog.git_history import Past
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Diagnostic, Problems, UsageError
 from bakehouse.ledger import release_names
 from bakehouse.ledger.release_changes import Change, timeline
@@ -98,7 +98,9 @@ def start(
     return bisect(timeline(ledger[images[0]]), *digests)
 
 
-def commit_changes(project: Project, before: ReleaseRecord, after: ReleaseRecord) -> tuple[Change, ...]:
+def commit_changes(
+    project: ProjectSettings, before: ReleaseRecord, after: ReleaseRecord
+) -> tuple[Change, ...]:
     """Return the packages and values of the recipe that differ between the commits of two releases.
 
     Raises UsageError if a commit is unknown, or does not have the versions of its release.
@@ -118,7 +120,7 @@ def commit_changes(project: Project, before: ReleaseRecord, after: ReleaseRecord
 
 
 @contextlib.contextmanager
-def _commit(project: Project, record: ReleaseRecord) -> Iterator[tuple[Past, Resolution]]:
+def _commit(project: ProjectSettings, record: ReleaseRecord) -> Iterator[tuple[Past, Resolution]]:
     """Read the recipe and the locks of a release at its commit."""
     release, revision = f"release {short(record.digest)}", record.revision
     if not revision:

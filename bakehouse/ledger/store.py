@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason, UsageError
 from bakehouse.ledger.releases import LedgerEntry, ReleaseRecord, append, load, load_entries, text_of_entries
 from bakehouse.ledger.s3_ledger import S3Ledger
@@ -29,7 +29,7 @@ class Ledger(Protocol):
         """Return the images that have records."""
 
 
-def open_ledger(project: Project) -> Ledger:
+def open_ledger(project: ProjectSettings) -> Ledger:
     """Return the ledger that the project's settings select."""
     files = FileLedger(project)
     return TeamLedger(S3Ledger(project.ledger, project.region), files) if project.ledger else files
@@ -54,7 +54,7 @@ def select_images(ledger: Ledger, patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def unreleased_images(
-    project: Project, ledger: Ledger, images: Iterable[Image], *, candidates: bool = False
+    project: ProjectSettings, ledger: Ledger, images: Iterable[Image], *, candidates: bool = False
 ) -> tuple[Image, ...]:
     """Return the images that have no release with their build key; with `candidates`, no candidate either.
 
@@ -76,7 +76,7 @@ def unreleased_images(
 class FileLedger:
     """The project's files `images/<image>/releases.json`, which look-ups read."""
 
-    project: Project
+    project: ProjectSettings
 
     def add(self, record: ReleaseRecord) -> None:
         append(self._path(record.image), record, self._locks)

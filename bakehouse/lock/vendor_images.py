@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bakehouse.catalog.pins import PinsFile, with_hosts
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import Diagnostic, Location, Problems, PublishError, Reason, RecipeError
 from bakehouse.fetch.retry import RetryPolicy
@@ -75,7 +75,7 @@ def vendor_images(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[Vend
 
 def pin(
     images: Iterable[VendorImage],
-    project: Project,
+    project: ProjectSettings,
     pins: PinsFile,
     problems: Problems,
     report: Reporter,
@@ -96,7 +96,7 @@ def pin(
             yield f"{image.reference}: {f'{image.digest} -> ' if image.digest else ''}{answer}"
 
 
-def drift(images: Iterable[VendorImage], project: Project, report: Reporter) -> Iterator[Drift]:
+def drift(images: Iterable[VendorImage], project: ProjectSettings, report: Reporter) -> Iterator[Drift]:
     """Yield images whose tag has moved since their digest was recorded, and those that cannot be read."""
     for image, answer in _ask([image for image in images if image.digest], project, report):
         if isinstance(answer, Diagnostic):
@@ -126,7 +126,7 @@ class _UnreadError(Exception):
 
 
 def _ask(
-    images: Sequence[VendorImage], project: Project, report: Reporter
+    images: Sequence[VendorImage], project: ProjectSettings, report: Reporter
 ) -> Iterator[tuple[VendorImage, Digest | Diagnostic]]:
     """Yield the digest of each image's tag, or the error; a registry that is down is asked only once."""
     down: dict[str, _UnreadError] = {}

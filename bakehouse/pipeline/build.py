@@ -15,7 +15,7 @@ from bakehouse.builder.build_inputs import Downloads
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.builder.progress import Progress
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cluster import smoke_report
 from bakehouse.engine import emulation, provision
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
@@ -133,7 +133,7 @@ def named_bases(workspace: Workspace, names: Iterable[str]) -> dict[str, Bootstr
 
 
 def make_bases(
-    project: Project,
+    project: ProjectSettings,
     bases: Mapping[str, BootstrappedBase],
     report: Reporter,
     options: BuildOptions = _DEFAULTS,
@@ -144,7 +144,7 @@ def make_bases(
 
 
 def _make_base(
-    project: Project, name: str, base: BootstrappedBase, report: Reporter, options: BuildOptions
+    project: ProjectSettings, name: str, base: BootstrappedBase, report: Reporter, options: BuildOptions
 ) -> None:
     with open_engine(report, *BUILD_FEATURES, platforms=[base.platform]) as engine:
         files = debs(base.debs)

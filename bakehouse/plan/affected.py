@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from bakehouse.catalog import git_history
 from bakehouse.catalog.git_history import Past
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import RecipeError, UsageError
 from bakehouse.plan import dockerfile, image_keys, image_lock
@@ -37,7 +37,7 @@ class ChangedImages:
     """The known reasons for the new key, by name of the image."""
 
 
-def changed_since(project: Project, images: Iterable[Image], revision: str) -> tuple[Image, ...]:
+def changed_since(project: ProjectSettings, images: Iterable[Image], revision: str) -> tuple[Image, ...]:
     """Return the images whose key differs from that at a commit.
 
     Comparing the keys in committed locks also finds changes of Bakehouse's own templates and catalogue. Locks
@@ -88,7 +88,7 @@ def compare(workspace: Workspace, images: Iterable[Image], revision: str) -> Cha
     return ChangedImages(changed, frozenset(new), reasons)
 
 
-def _committed_files(project: Project, revision: str) -> Mapping[tuple[str, str], bytes]:
+def _committed_files(project: ProjectSettings, revision: str) -> Mapping[tuple[str, str], bytes]:
     """Return the locks and Dockerfiles of a commit, by image and file name."""
     files = git_history.files_at(project.root, revision, project.images.name, _FILES)
     paths = ((PurePosixPath(path), content) for path, content in files.items())
@@ -117,7 +117,7 @@ def _past_images(workspace: Workspace, past: Past, names: Collection[str]) -> di
     return images
 
 
-def keys_at(project: Project, revision: str) -> dict[str, object]:
+def keys_at(project: ProjectSettings, revision: str) -> dict[str, object]:
     """Return the recipe keys that a commit has in the locks of images, or else in the file of all keys.
 
     Raises UsageError.

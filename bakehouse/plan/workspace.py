@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bakehouse.catalog import cache, project
 from bakehouse.catalog.component import INSTANCE
-from bakehouse.catalog.project import HOME, IS_CHECKOUT, Project
+from bakehouse.catalog.project import HOME, IS_CHECKOUT, ProjectSettings
 from bakehouse.catalog.recipe import BrokenRecipe, Recipes
 from bakehouse.errors import (
     BakehouseError,
@@ -47,7 +47,7 @@ _MAX_SOLVED_CONFLICTS = 3
 class Workspace:
     """A project with its recipes and catalog."""
 
-    project: Project
+    project: ProjectSettings
     catalog: Catalog
     recipes: Mapping[str, Recipe]
     templates: dict[str, str]

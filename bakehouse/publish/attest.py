@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from bakehouse.analysis.packages import Installed, list_installed
 from bakehouse.builder.built_image import BuiltImage
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BakehouseError, Diagnostic, PublishError, Reason
@@ -113,7 +113,7 @@ class Attested:
             )
 
 
-def bundler_of(project: Project) -> Bundler | None:
+def bundler_of(project: ProjectSettings) -> Bundler | None:
     """Return what signs with the project's key, None without one; raise TrustError for an unusable key."""
     return Bundler(open_signer(project.signing_key)) if project.signing_key else None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine import docker, provision
@@ -34,7 +34,7 @@ from bakehouse.util.terminal import Reporter
 
 
 def push_images(
-    project: Project, built: Sequence[BuiltImage], progress: Reporter, options: PublishOptions
+    project: ProjectSettings, built: Sequence[BuiltImage], progress: Reporter, options: PublishOptions
 ) -> tuple[ReleaseRecord, ...]:
     """Push tested images, or candidates, and record them in the ledger."""
     _check_any_releasable(project, built, options)
@@ -83,7 +83,9 @@ def _keep_registries(registries: Sequence[Registry], progress: Reporter) -> None
             progress(f"the registry at {registry.host} keeps running; `bake registry stop` stops it")
 
 
-def _check_any_releasable(project: Project, built: Sequence[BuiltImage], options: PublishOptions) -> None:
+def _check_any_releasable(
+    project: ProjectSettings, built: Sequence[BuiltImage], options: PublishOptions
+) -> None:
     """Raise NotReleasableError, before a registry is asked, if none of the images may be released."""
     problems = Problems()
     for image in built:
@@ -109,7 +111,7 @@ def _report_bytes(published: Sequence[PublishedImage], progress: Reporter) -> No
 class ImagePush:
     """Publication of one image."""
 
-    project: Project
+    project: ProjectSettings
     built: BuiltImage
     destination: Destination
     options: push.PushOptions

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.catalog import git_history
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import BakehouseError
 from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import Image
@@ -38,7 +38,7 @@ class PublishOptions:
     """Lowest severity of scan findings that fails; empty is the registry's setting."""
 
 
-def push_options_for(project: Project, options: PublishOptions, prefix: str = "") -> PushOptions:
+def push_options_for(project: ProjectSettings, options: PublishOptions, prefix: str = "") -> PushOptions:
     """Return the options of each push of a task."""
     return PushOptions(
         day=datetime.now(UTC).date(),
@@ -50,7 +50,7 @@ def push_options_for(project: Project, options: PublishOptions, prefix: str = ""
     )
 
 
-def with_uncommitted(options: PushOptions, project: Project, image: Image) -> PushOptions:
+def with_uncommitted(options: PushOptions, project: ProjectSettings, image: Image) -> PushOptions:
     """Return the options with the uncommitted files of an image; other files do not make it `-dirty`."""
     paths = git_history.uncommitted(project, image.recipe_file)
     commit = options.revision.removesuffix(git_history.DIRTY)
@@ -58,7 +58,7 @@ def with_uncommitted(options: PushOptions, project: Project, image: Image) -> Pu
     return replace(options, revision=revision, uncommitted=paths)
 
 
-def _history(project: Project, image: str, digest: Digest) -> str:
+def _history(project: ProjectSettings, image: str, digest: Digest) -> str:
     # This runs after a push has failed.
     with contextlib.suppress(BakehouseError):
         return describe(open_ledger(project).records(image), digest)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Problems, PublishError, Reason, RegistryAuthError
 from bakehouse.fetch.faults import unreachable
 from bakehouse.fetch.retry import RetryPolicy
@@ -19,7 +19,9 @@ _RETRY_POLICY = RetryPolicy(attempts=2, timeout=15.0)
 _MAX_CONCURRENT_CHECKS = 8
 
 
-def check_access(project: Project, selection: str, images: Sequence[str], *, create: bool = False) -> None:
+def check_access(
+    project: ProjectSettings, selection: str, images: Sequence[str], *, create: bool = False
+) -> None:
     """Raise an error if a registry that `--registry` selects would reject a push of one of the images.
 
     Each repository gets an upload that is cancelled at once. `create` creates missing ones in Amazon ECR.

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import PublishError, UsageError
@@ -36,7 +36,7 @@ from bakehouse.util.terminal import Reporter
 
 
 def promote_image(
-    project: Project, image: Image, progress: Reporter, options: PublishOptions
+    project: ProjectSettings, image: Image, progress: Reporter, options: PublishOptions
 ) -> ReleaseRecord:
     """Release an image's newest candidate, by the smoke reports of all machines."""
     return Promotion(project, image, progress, options).run()
@@ -45,7 +45,9 @@ def promote_image(
 class Promotion:
     """Promotion of an image's newest candidate in all registries that have it."""
 
-    def __init__(self, project: Project, image: Image, progress: Reporter, options: PublishOptions) -> None:
+    def __init__(
+        self, project: ProjectSettings, image: Image, progress: Reporter, options: PublishOptions
+    ) -> None:
         self._project = project
         self._image = image
         self._progress = progress
@@ -178,7 +180,7 @@ class Promotion:
         return tuple(failures)
 
 
-def find_candidate(project: Project, image: str, registry: str, image_uri: str) -> ReleaseRecord:
+def find_candidate(project: ProjectSettings, image: str, registry: str, image_uri: str) -> ReleaseRecord:
     """Return the candidate that `promote` would release, also if only the team's ledger has it."""
     open_ledger(project).records(image)
     return image_uris.to_promote(project.images, image, registry=registry, image_uri=image_uri)
@@ -195,7 +197,9 @@ def require_same_key(candidate: ReleaseRecord, image: Image) -> None:
         )
 
 
-def _smoke_report(project: Project, candidate: ReleaseRecord, options: PublishOptions) -> SmokeReport | None:
+def _smoke_report(
+    project: ProjectSettings, candidate: ReleaseRecord, options: PublishOptions
+) -> SmokeReport | None:
     """Merged smoke reports of a candidate, including those from other machines."""
     digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
     verify = signed_report.verifier(project.policy) if options.reports else None

@@ -1,6 +1,6 @@
 """Checks of a published image: expiry by a lifecycle rule, settings of its repository, newer releases."""
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import PublishError, Reason
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleaseRecord, clock_warning
@@ -57,7 +57,7 @@ def require_not_expiring(
             report(f"warning: could not read the lifecycle policy of {repository}; not checked: {error}")
 
 
-def warn_if_newer_release(project: Project, record: ReleaseRecord, progress: Reporter) -> None:
+def warn_if_newer_release(project: ProjectSettings, record: ReleaseRecord, progress: Reporter) -> None:
     """Report a release that is not the newest, which look-ups return."""
     if record.candidate:
         return

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import PublishError
 from bakehouse.ledger import image_uris, release_names
 from bakehouse.ledger.releases import ReleasedRollback, ReleaseRecord
@@ -25,7 +25,7 @@ from bakehouse.util.terminal import Reporter
 
 
 def roll_back(
-    project: Project, image: str, release: str, progress: Reporter, options: PublishOptions
+    project: ProjectSettings, image: str, release: str, progress: Reporter, options: PublishOptions
 ) -> tuple[ReleaseRecord, ...]:
     """Record that the release that `release` names is the latest again, and move the image's tag to it.
 

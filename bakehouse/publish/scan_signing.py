@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bakehouse import __version__
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Diagnostic, Problems, UsageError
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.ledger.store import open_ledger
@@ -28,7 +28,9 @@ _SOURCES = "bakehouse_sources"
 """Extension field of the predicate."""
 
 
-def require_all_published(project: Project, images: Iterable[Image]) -> dict[str, tuple[ReleaseRecord, ...]]:
+def require_all_published(
+    project: ProjectSettings, images: Iterable[Image]
+) -> dict[str, tuple[ReleaseRecord, ...]]:
     """Return the records of each image with its present build key. Raises UsageError for all others."""
     problems = Problems()
     records = {}
@@ -42,7 +44,7 @@ def require_all_published(project: Project, images: Iterable[Image]) -> dict[str
 
 
 def sign_scans(
-    project: Project,
+    project: ProjectSettings,
     records: Mapping[str, Sequence[ReleaseRecord]],
     report: SecurityReport,
     started: datetime,

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterable, Sequence
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import DifferenceError, UsageError
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.ledger.store import open_ledger
@@ -19,7 +19,7 @@ from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
 
-def require_bundler(project: Project) -> Bundler:
+def require_bundler(project: ProjectSettings) -> Bundler:
     """Return the project's signing key; raise UsageError without one."""
     if bundler := bundler_of(project):
         return bundler
@@ -28,7 +28,7 @@ def require_bundler(project: Project) -> Bundler:
     )
 
 
-def require_published(project: Project, image: Image) -> tuple[ReleaseRecord, ...]:
+def require_published(project: ProjectSettings, image: Image) -> tuple[ReleaseRecord, ...]:
     """Return the records of an image with its present build key; raise UsageError without one."""
     records = tuple(record for record in open_ledger(project).records(image.name) if record.key == image.key)
     if not records:
@@ -41,7 +41,7 @@ def require_published(project: Project, image: Image) -> tuple[ReleaseRecord, ..
 
 
 def sign_published(
-    project: Project,
+    project: ProjectSettings,
     records: Iterable[ReleaseRecord],
     statement: Statement,
     bundler: Bundler,
@@ -68,7 +68,7 @@ def sign_published(
 
 
 def sign_rebuild(
-    project: Project,
+    project: ProjectSettings,
     image: Image,
     digest: Digest,
     stores: Sequence[str],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.releases import ReleaseRecord
@@ -33,7 +33,7 @@ class Verified:
 
 
 def verify_releases(
-    project: Project, records: Sequence[ReleaseRecord], progress: Reporter
+    project: ProjectSettings, records: Sequence[ReleaseRecord], progress: Reporter
 ) -> tuple[Verified, ...]:
     """Compare records with the registries that the project's settings describe."""
     with contextlib.ExitStack() as stack:

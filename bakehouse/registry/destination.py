@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.engine import docker, provision
 from bakehouse.errors import PublishError, UsageError
@@ -39,7 +39,7 @@ class Destination:
 
 @contextlib.contextmanager
 def destination(
-    project: Project, selection: str, progress: Reporter, *, create: bool = False
+    project: ProjectSettings, selection: str, progress: Reporter, *, create: bool = False
 ) -> Iterator[Destination]:
     """Open the registries that `--registry` selects; without it, those of the project.
 
@@ -55,7 +55,7 @@ def destination(
         yield Destination((selected,), prefix, ecr_settings.scan if ecr_settings else "")
 
 
-def registries(project: Project, selection: str, *, create: bool = False) -> tuple[Registry, ...]:
+def registries(project: ProjectSettings, selection: str, *, create: bool = False) -> tuple[Registry, ...]:
     """Return the registries that `--registry` selects, for requests; the local one is not started."""
     host, settings, _ = _select(project, selection)
     if settings and not settings.host:
@@ -66,12 +66,12 @@ def registries(project: Project, selection: str, *, create: bool = False) -> tup
     return (_remote(project, host, create=create),)
 
 
-def prefix(project: Project, selection: str) -> str:
+def prefix(project: ProjectSettings, selection: str) -> str:
     """Return the prefix of the repositories that `--registry` selects."""
     return _select(project, selection)[2]
 
 
-def is_selected(project: Project, selection: str, host: str, repository: str) -> bool:
+def is_selected(project: ProjectSettings, selection: str, host: str, repository: str) -> bool:
     """Return whether `--registry` selects a repository of a host, without network requests."""
     name, settings, prefix = _select(project, selection)
     if not repository.startswith(f"{prefix}/"):
@@ -81,7 +81,7 @@ def is_selected(project: Project, selection: str, host: str, repository: str) ->
     return is_named(host, "local" if is_local(project, name) else name)
 
 
-def check_selection(project: Project, selection: str) -> None:
+def check_selection(project: ProjectSettings, selection: str) -> None:
     """Raise an error for an impossible destination before a build, without network requests."""
     host, settings, prefix = _select(project, selection)
     hosts = [name for _, name in _hosts(settings)] if settings and not settings.host else [host]
@@ -91,7 +91,7 @@ def check_selection(project: Project, selection: str) -> None:
         check_names("localhost" if name in _BY_NAME else name, f"{prefix}/image")
 
 
-def _select(project: Project, selection: str) -> tuple[str, RegistrySettings | None, str]:
+def _select(project: ProjectSettings, selection: str) -> tuple[str, RegistrySettings | None, str]:
     """Host or name, settings and prefix of a selected registry."""
     name, _, prefix = (selection or project.registry).partition("/")
     settings = project.registries.get(name)
@@ -100,7 +100,9 @@ def _select(project: Project, selection: str) -> tuple[str, RegistrySettings | N
 
 
 @contextlib.contextmanager
-def registry(project: Project, host: str, progress: Reporter, *, create: bool = False) -> Iterator[Registry]:
+def registry(
+    project: ProjectSettings, host: str, progress: Reporter, *, create: bool = False
+) -> Iterator[Registry]:
     """Open the registry of a host: the local one, Amazon ECR with its settings, or another."""
     if is_local(project, host):
         with local_registry(project, progress) as local:
@@ -109,7 +111,7 @@ def registry(project: Project, host: str, progress: Reporter, *, create: bool = 
         yield _remote(project, host, create=create)
 
 
-def is_local(project: Project, host: str) -> bool:
+def is_local(project: ProjectSettings, host: str) -> bool:
     """Return whether a host or name selects the local registry."""
     return host in ("local", f"127.0.0.1:{project.registry_port}")
 
@@ -118,7 +120,7 @@ def _ignore(line: str) -> None:
     """Ignore a line of progress: a registry that is not started reports nothing."""
 
 
-def local_registry(project: Project, progress: Reporter = _ignore) -> EmbeddedRegistry:
+def local_registry(project: ProjectSettings, progress: Reporter = _ignore) -> EmbeddedRegistry:
     """Return the local registry of this user, not started."""
 
     def container() -> RegistryContainer:
@@ -135,7 +137,7 @@ def local_registry(project: Project, progress: Reporter = _ignore) -> EmbeddedRe
     return EmbeddedRegistry(project.registry_state, project.registry_port, container)
 
 
-def manage_local(project: Project, action: str, report: Reporter) -> RegistryStatus:
+def manage_local(project: ProjectSettings, action: str, report: Reporter) -> RegistryStatus:
     """Start or stop the local registry, and return its state. Raises UsageError for an unknown action."""
     if action not in _ACTIONS:
         raise UsageError(
@@ -158,7 +160,7 @@ def manage_local(project: Project, action: str, report: Reporter) -> RegistrySta
     return registry.status()
 
 
-def _remote(project: Project, host: str, *, create: bool) -> Registry:
+def _remote(project: ProjectSettings, host: str, *, create: bool) -> Registry:
     if settings := settings_of(project, host):
         region = next(region for region, name in _hosts(settings) if name == host)
         return _in_region(project, settings, region, create=create)
@@ -170,7 +172,7 @@ def _remote(project: Project, host: str, *, create: bool) -> Registry:
     return NamedRegistry(host, docker_login, project.ca)
 
 
-def settings_of(project: Project, host: str) -> RegistrySettings | None:
+def settings_of(project: ProjectSettings, host: str) -> RegistrySettings | None:
     """Return the project's settings of a host of Amazon ECR."""
     for settings in project.registries.values():
         # Invalid settings are reported when they are selected.
@@ -189,11 +191,15 @@ def _host(settings: RegistrySettings, region: str) -> str:
     return registry_host(settings.account, region, fips=settings.fips, dual_stack=settings.dual_stack)
 
 
-def _in_regions(project: Project, settings: RegistrySettings, *, create: bool) -> tuple[EcrRegistry, ...]:
+def _in_regions(
+    project: ProjectSettings, settings: RegistrySettings, *, create: bool
+) -> tuple[EcrRegistry, ...]:
     return tuple(_in_region(project, settings, region, create=create) for region in settings.regions)
 
 
-def _in_region(project: Project, settings: RegistrySettings, region: str, *, create: bool) -> EcrRegistry:
+def _in_region(
+    project: ProjectSettings, settings: RegistrySettings, region: str, *, create: bool
+) -> EcrRegistry:
     access = Access(settings.profile, settings.role, settings.fips, settings.dual_stack)
     return EcrRegistry(
         host=_host(settings, region),
@@ -206,7 +212,7 @@ def _in_region(project: Project, settings: RegistrySettings, region: str, *, cre
     )
 
 
-def _check_known(project: Project, host: str) -> None:
+def _check_known(project: ProjectSettings, host: str) -> None:
     """Raise UsageError for an unknown name: a host has a dot or a port."""
     if host in (*_BY_NAME, "localhost") or "." in host or ":" in host:
         return

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from bakehouse.catalog.apt_lock import Deb, apt_locks, lock_name
-from bakehouse.catalog.project import HOME, Project
+from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.engine import daemon_info, image_load
 from bakehouse.engine.image_load import add_entry
 from bakehouse.errors import BuildError, PublishError, Reason
@@ -46,7 +46,7 @@ _FILES = {_CONFIGURATION_FILE: json.dumps(_CONFIGURATION, indent=2, sort_keys=Tr
 _COMMAND = ["/usr/bin/docker-registry", "serve", f"/{_CONFIGURATION_FILE}"]
 
 
-def ensure(project: Project, platform: str, report: Reporter) -> str:
+def ensure(project: ProjectSettings, platform: str, report: Reporter) -> str:
     """Return the reference of the image in the engine, which gets it unless it has it."""
     packages = locked(platform)
     reference = reference_of(packages)

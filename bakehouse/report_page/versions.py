@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.project import HOME, Project
+from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.errors import Location
 from bakehouse.resolve.explain import newer_releases
 from bakehouse.resolve.phrases import (
@@ -54,7 +54,7 @@ class Part:
 class Places:
     """Lines of files, each once, as (path, line, text)."""
 
-    project: Project
+    project: ProjectSettings
     rows: list[tuple[str, int, str]] = field(default_factory=list)
     _indices: dict[tuple[Path, int], int] = field(default_factory=dict)
 
@@ -67,7 +67,7 @@ class Places:
         return self._indices[key]
 
 
-def relative(path: Path, project: Project) -> str:
+def relative(path: Path, project: ProjectSettings) -> str:
     """Return a path below the project or Bakehouse's catalogue relative to it, so that machines agree."""
     if not path.is_absolute():
         return path.as_posix()

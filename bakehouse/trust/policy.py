@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.trust_settings import Policy
 from bakehouse.cluster.smoke_report import MAX_CLOCK_DIFFERENCE
 from bakehouse.errors import Reason, TrustError
@@ -43,7 +43,7 @@ class _Tests:
     key: PublicKey
 
 
-def require(project: Project, record: ReleaseRecord, report: Reporter) -> None:
+def require(project: ProjectSettings, record: ReleaseRecord, report: Reporter) -> None:
     """Raise TrustError if the project has a policy that does not accept a release."""
     if project.policy:
         waived = waivers_of(project)
@@ -51,7 +51,7 @@ def require(project: Project, record: ReleaseRecord, report: Reporter) -> None:
             check_image(project.policy, record, registry, RetryPolicy(), waived)
 
 
-def waivers_of(project: Project) -> tuple[waivers.VexStatement, ...]:
+def waivers_of(project: ProjectSettings) -> tuple[waivers.VexStatement, ...]:
     """Return the waivers that count for the policy of a project. Raises RecipeError."""
     return waivers.load(project.root) if project.policy and "scan" in project.policy.require else ()
 

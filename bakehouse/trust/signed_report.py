@@ -1,6 +1,6 @@
 """Signatures of smoke reports in files, which carry test results from one machine to another."""
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.trust_settings import Policy
 from bakehouse.cluster.smoke_report import ReportFile, Sign, SmokeReport, Verify
 from bakehouse.errors import Reason, TrustError
@@ -10,7 +10,7 @@ from bakehouse.trust.keys import open_signer, read_public_key
 from bakehouse.trust.statements import SMOKE_REPORT
 
 
-def signer(project: Project) -> Sign | None:
+def signer(project: ProjectSettings) -> Sign | None:
     """Return what signs reports with the project's key, None without one. Raises TrustError."""
     if not project.signing_key:
         return None

@@ -10,7 +10,7 @@ from bakehouse.builder.bake import bake_with_inputs
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_inputs import Downloads
 from bakehouse.builder.progress import Mode, Progress
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.buildx import BakedImage, Target
 from bakehouse.errors import BuildError
@@ -40,7 +40,7 @@ class BuildSetup:
 
     def bake(self, *names: str) -> dict[str, BakedImage]:
         with Progress(self.output, Mode.LINES) as progress:
-            project = Project(self.directory, (), state_directory=self.directory)
+            project = ProjectSettings(self.directory, (), state_directory=self.directory)
             context = BuildContext(project, FakeEngine(lambda spec: Run()), progress, self.feed)
             targets = [Target(name, name, Path(name, "docker-bake.json")) for name in names]
             return bake_with_inputs(targets, context)

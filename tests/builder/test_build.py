@@ -15,7 +15,7 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.disk_estimate import expected_bytes, layer_bytes
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.up_to_date import built_configuration, kept_layers, record_build
-from bakehouse.catalog.project import HOME, Project
+from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, EngineError
@@ -79,7 +79,7 @@ class Bakehouse:
         self.verified: list[str] = []
         self.engine = Engine(DIGEST)
         self.expected = 0
-        self.project = Project(directory, (), state_directory=directory / "state")
+        self.project = ProjectSettings(directory, (), state_directory=directory / "state")
 
     def build(self, *images: Image) -> tuple[BuiltImage, ...]:
         progress = Progress(io.StringIO(), Mode.LINES)
@@ -241,7 +241,7 @@ def test_images_on_one_base_with_the_same_stages_need_no_more_space_than_one() -
 
 def test_layers_of_images_that_the_engine_keeps_need_no_space(tmp_path: Path) -> None:
     image = select(open_workspace(HOME), ["mpi-cpu"]).image
-    project, name = Project(tmp_path, ()), Digest(image.names[-1])
+    project, name = ProjectSettings(tmp_path, ()), Digest(image.names[-1])
     record_build(BuiltImage(image, name, name, 42), project)
     (tmp_path / "build/built/damaged.json").write_text("{")
 
@@ -270,7 +270,7 @@ def test_an_image_that_differs_keeps_no_other_from_being_built(
     monkeypatch.setattr("bakehouse.builder.build.build", build_new)
     with pytest.raises(BuildError, match="`known` is not as declared"):
         build_images(
-            Project(tmp_path, (), state_directory=tmp_path),
+            ProjectSettings(tmp_path, (), state_directory=tmp_path),
             [old, new],
             FakeEngine(lambda spec: Run()),
             Progress(io.StringIO(), Mode.LINES),

@@ -9,7 +9,7 @@ import pytest
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.remote_builders import RemoteBuilders
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.util.terminal import Reporter
 from tests.support import feeds
 from tests.support.fake_engine import FakeEngine, Run
@@ -28,7 +28,7 @@ def test_an_engine_that_lost_a_layer_is_restarted(
     monkeypatch.setattr("bakehouse.engine.provision.restart", restart)
     progress = Progress(output, Mode.LINES)
     engine = FakeEngine(lambda spec: Run())
-    context = BuildContext(Project(tmp_path, ()), engine, progress, feeds.nothing(tmp_path))
+    context = BuildContext(ProjectSettings(tmp_path, ()), engine, progress, feeds.nothing(tmp_path))
 
     assert context.restart_engine() is is_restarted
     line = "the engine lost a layer (a BuildKit bug): restarted the engine, building again\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds, build_inputs
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.recipe import Content
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import EngineError
@@ -60,7 +60,9 @@ class InputFiles:
         feed: Downloads | None = None,
         suites: tuple[str, ...] = (),
     ) -> None:
-        project = Project(machine.directory, (), mirrors=mirrors, ca=ca, state_directory=machine.directory)
+        project = ProjectSettings(
+            machine.directory, (), mirrors=mirrors, ca=ca, state_directory=machine.directory
+        )
         self._context = build_inputs(
             project, machine.messages.append, StepNeeds(suites), feed, machine.environment
         )
@@ -123,7 +125,7 @@ def test_served_steps_need_only_the_mirrors_of_users_own_steps(
 ) -> None:
     machine.apt.suite("https://mirror.example/debian", "trixie")
     inputs = build_inputs(
-        Project(machine.directory, (), state_directory=machine.directory),
+        ProjectSettings(machine.directory, (), state_directory=machine.directory),
         machine.messages.append,
         StepNeeds(suites=("bookworm", "trixie"), suites_of_own_steps=("trixie",)),
         FakeFeed(machine).feed if is_served else None,
@@ -249,7 +251,7 @@ def test_steps_that_download_only_what_is_served_get_no_proxies(machine: Machine
     machine.pip("")
     machine.environment |= {"https_proxy": "http://user:word@proxy.example:3128"}
     with build_inputs(
-        Project(machine.directory, (), state_directory=machine.directory),
+        ProjectSettings(machine.directory, (), state_directory=machine.directory),
         machine.messages.append,
         StepNeeds(proxies=False),
         FakeFeed(machine).feed,

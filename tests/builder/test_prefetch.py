@@ -14,7 +14,7 @@ from bakehouse.builder.build_inputs import Downloads
 from bakehouse.builder.progress import Mode
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.component import Artifact
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cli.fetch import FetchProgress
 from bakehouse.engine.protocol import StoredImage
@@ -59,7 +59,7 @@ class Gathering:
 
     def __init__(self, directory: Path, server: FileServer) -> None:
         self.directory, self.server, self.messages = directory, server, list[str]()
-        self.project = Project(directory, (), mirrors=(server.url,), cache=directory / "cache")
+        self.project = ProjectSettings(directory, (), mirrors=(server.url,), cache=directory / "cache")
         self.images = [
             an_image("one", stage("a", package(WHEEL, "tiny-1-py3-none-any.whl"))),
             an_image(
@@ -230,7 +230,9 @@ def test_without_a_network_a_base_has_to_be_there_by_its_digest(tmp_path: Path) 
     image = plans.changed(an_image("one"), base=base, build_base="vendor/cuda:1-devel")
     engine = EmptyEngine(lambda spec: fake_engine.Run())
     engine.here = ("vendor/cuda:1",)
-    fetcher = open_fetcher(Project(tmp_path, ()), print, offline=True, environment={"PIP_NO_INDEX": "1"})
+    fetcher = open_fetcher(
+        ProjectSettings(tmp_path, ()), print, offline=True, environment={"PIP_NO_INDEX": "1"}
+    )
     with fetcher as opened:
         with pytest.raises(BuildError) as caught:
             prefetch.require_local_files([image], engine, opened, "")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.registry_auth import docker_logins, ecr_logins, pulled_bases
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Reason, RegistryAuthError
 from bakehouse.plan.model import RegistryBase
 from bakehouse.registry import destination
@@ -91,7 +91,7 @@ def test_only_bases_in_ecr_are_logged_in_to(tmp_path: Path, monkeypatch: pytest.
     hosts = []
 
     @contextlib.contextmanager
-    def registry(project: Project, host: str, report: object) -> Iterator[NamedRegistry]:
+    def registry(project: ProjectSettings, host: str, report: object) -> Iterator[NamedRegistry]:
         hosts.append(host)
         yield NamedRegistry(host, lambda _: AWS)
 
@@ -99,6 +99,6 @@ def test_only_bases_in_ecr_are_logged_in_to(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     bases = (RegistryBase(f"{HOST}/pytorch-training:2.5", None), RegistryBase("nvidia/cuda:12.8", None))
     images = [plans.changed(fake_engine.image("a"), base=base) for base in bases]
-    with ecr_logins(pulled_bases(images), Project(tmp_path, ()), print) as variables:
+    with ecr_logins(pulled_bases(images), ProjectSettings(tmp_path, ()), print) as variables:
         assert "DOCKER_CONFIG" in variables
     assert hosts == [HOST]

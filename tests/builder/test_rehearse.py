@@ -14,7 +14,7 @@ from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_inputs import BuildInputs
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
@@ -89,7 +89,7 @@ class Rehearsals:
         prepared = rehearse.prepare([self.image(name) for name in names], templates(), DEBIAN, self.directory)
         with ExitStack() as stack:
             progress = stack.enter_context(Progress(io.StringIO(), Mode.LINES))
-            project = Project(self.directory, (), state_directory=self.directory)
+            project = ProjectSettings(self.directory, (), state_directory=self.directory)
             downloads = feeds.nothing(self.directory)
             inputs = BuildInputs(self.secrets, host=HOST)
             context = BuildContext(project, self.engine, progress, downloads, inputs)

@@ -15,7 +15,7 @@ from bakehouse.builder.build_inputs import Downloads
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.remote import RemoteBuild
 from bakehouse.builder.remote_builders import RemoteBuilders
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.builder_watch import Watch
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.buildx import BakedImage, Target
@@ -58,7 +58,7 @@ def remote_build(
         available = RemoteBuilders(
             [*builders], print, lambda name: None, lambda name: contextlib.nullcontext(Watch(name))
         )
-        project = Project(root, (), state_directory=root / "state")
+        project = ProjectSettings(root, (), state_directory=root / "state")
         yield RemoteBuild(images, available, BuildContext(project, engine, progress, downloads))
 
 

@@ -15,7 +15,7 @@ from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.build_inputs import Downloads
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.sent_files import SentFiles
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine import daemon_info
 from bakehouse.engine.buildkit_errors import TransferBroken
 from bakehouse.engine.buildx import BakedImage, Target
@@ -53,7 +53,7 @@ def context(root: Path, *files: RequiredFile) -> BuildContext:
     local = LocalMirrors((root / "mirror",), HashCache(root / "hashes.json"))
     required = RequiredFiles(files, dict.fromkeys(files, ("one",)), (files,))
     downloads = Downloads(required, Fetcher(FileCache(root / "cache", print), local))
-    project = Project(root, (), state_directory=root / "state")
+    project = ProjectSettings(root, (), state_directory=root / "state")
     engine = FakeEngine(lambda spec: Run())
     return BuildContext(project, engine, Progress(io.StringIO(), Mode.LINES), downloads)
 
@@ -138,7 +138,7 @@ def test_files_are_sent_only_where_steps_cannot_reach_this_host(
     log = io.StringIO()
     engine = FakeEngine(lambda spec: Run())
     engine.shared = host
-    project = Project(tmp_path, (), state_directory=tmp_path / "state")
+    project = ProjectSettings(tmp_path, (), state_directory=tmp_path / "state")
 
     with open_context(project, [IMAGE], engine, Progress(log, Mode.LINES), BuildOptions()) as opened:
         assert opened.sends_files == sends

@@ -7,7 +7,7 @@ import pytest
 
 from bakehouse.builder.build_steps import StepKey, read_steps
 from bakehouse.builder.stage_cache import StageCache, open_cache, remove_unused, stage_ends
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.buildx import Target
 from bakehouse.errors import BuildError, PublishError
 from bakehouse.registry.client import Repository
@@ -41,7 +41,7 @@ def images(tmp_path: Path) -> Images:
 
 
 def test_each_missing_stage_is_written_once(images: Images) -> None:
-    cache = StageCache(REFERENCE, Project(images.root, ()), set())
+    cache = StageCache(REFERENCE, ProjectSettings(images.root, ()), set())
 
     with cache.extended(images.targets) as targets:
         first, second, *writers = targets
@@ -61,7 +61,7 @@ def test_each_missing_stage_is_written_once(images: Images) -> None:
 
 def test_stages_in_the_repository_are_read(images: Images) -> None:
     [tools, own] = images.keys("one")
-    cache = StageCache(REFERENCE, Project(images.root, ()), {tools, own})
+    cache = StageCache(REFERENCE, ProjectSettings(images.root, ()), {tools, own})
 
     with cache.extended(images.targets) as targets:
         first, second, *writers = targets
@@ -75,12 +75,12 @@ def test_a_part_of_an_image_only_reads(images: Images) -> None:
     part = Target("one", "part", Path("one"), part_of="one", cache_from=("type=local,src=/d",))
     [tools, _] = images.keys("one")
 
-    with StageCache(REFERENCE, Project(images.root, ()), {tools}).extended([part]) as [target]:
+    with StageCache(REFERENCE, ProjectSettings(images.root, ()), {tools}).extended([part]) as [target]:
         assert target.cache_from == ("type=local,src=/d", f"type=registry,ref={REFERENCE}:{tools}")
 
 
 def test_two_builders_write_a_shared_stage_once(images: Images) -> None:
-    cache = StageCache(REFERENCE, Project(images.root, ()), set())
+    cache = StageCache(REFERENCE, ProjectSettings(images.root, ()), set())
     one, two = images.targets
 
     with cache.extended([one]) as first, cache.extended([two]) as second:
@@ -91,7 +91,7 @@ def test_two_builders_write_a_shared_stage_once(images: Images) -> None:
 
 
 def test_a_second_try_writes_the_stages_of_a_failed_build(images: Images) -> None:
-    cache = StageCache(REFERENCE, Project(images.root, ()), set())
+    cache = StageCache(REFERENCE, ProjectSettings(images.root, ()), set())
     one, _ = images.targets
 
     with pytest.raises(BuildError), cache.extended([one]):
@@ -107,10 +107,10 @@ def answering(monkeypatch: pytest.MonkeyPatch, tags: Callable[[Repository], tupl
 def test_the_tags_of_the_repository_are_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, lambda repository: (repository.registry.host, repository.name))
 
-    cache = open_cache(Project(tmp_path, ()), REFERENCE, print, remote=True)
+    cache = open_cache(ProjectSettings(tmp_path, ()), REFERENCE, print, remote=True)
 
     assert cache == StageCache(
-        REFERENCE, Project(tmp_path, ()), {StepKey("registry.example"), StepKey("team/cache")}
+        REFERENCE, ProjectSettings(tmp_path, ()), {StepKey("registry.example"), StepKey("team/cache")}
     )
 
 
@@ -124,8 +124,8 @@ def fail(error: RegistryError) -> Callable[[Repository], tuple[str, ...]]:
 def test_a_missing_repository_is_an_empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, fail(RegistryError(404, "NAME_UNKNOWN", "not known")))
 
-    assert open_cache(Project(tmp_path, ()), REFERENCE, print, remote=True) == StageCache(
-        REFERENCE, Project(tmp_path, ()), set()
+    assert open_cache(ProjectSettings(tmp_path, ()), REFERENCE, print, remote=True) == StageCache(
+        REFERENCE, ProjectSettings(tmp_path, ()), set()
     )
 
 
@@ -136,7 +136,7 @@ def test_a_registry_without_credentials_is_not_used(tmp_path: Path, monkeypatch:
     answering(monkeypatch, tags)
     lines: list[str] = []
 
-    assert open_cache(Project(tmp_path, ()), REFERENCE, lines.append, remote=True) is None
+    assert open_cache(ProjectSettings(tmp_path, ()), REFERENCE, lines.append, remote=True) is None
     assert lines == [
         "the build cache `registry.example/team/cache` is not used: there are no AWS credentials"
     ]
@@ -145,7 +145,7 @@ def test_a_registry_without_credentials_is_not_used(tmp_path: Path, monkeypatch:
 def test_the_local_registry_can_have_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, lambda repository: ())
 
-    cache = open_cache(Project(tmp_path, (), registry_port=5055), "local/cache", print, remote=True)
+    cache = open_cache(ProjectSettings(tmp_path, (), registry_port=5055), "local/cache", print, remote=True)
 
     assert cache
     assert cache.reference == "127.0.0.1:5055/cache"
@@ -153,14 +153,14 @@ def test_the_local_registry_can_have_a_cache(tmp_path: Path, monkeypatch: pytest
 
 def test_a_reference_without_a_repository_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PublishError, match="`` is not a valid repository name"):
-        open_cache(Project(tmp_path, ()), "registry.example", print, remote=True)
+        open_cache(ProjectSettings(tmp_path, ()), "registry.example", print, remote=True)
 
 
 def test_an_unavailable_cache_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, fail(RegistryError(503, "", "out of order")))
     lines: list[str] = []
 
-    assert open_cache(Project(tmp_path, ()), REFERENCE, lines.append, remote=True) is None
+    assert open_cache(ProjectSettings(tmp_path, ()), REFERENCE, lines.append, remote=True) is None
     assert lines == ["the build cache `registry.example/team/cache` is not used: HTTP 503: out of order"]
 
 
@@ -179,12 +179,12 @@ def deleted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_stages_without_a_use_are_removed(tmp_path: Path, deleted: list[str]) -> None:
-    assert remove_unused(Project(tmp_path, ()), REFERENCE, {KEYS[1], KEYS[2]}) == 1
+    assert remove_unused(ProjectSettings(tmp_path, ()), REFERENCE, {KEYS[1], KEYS[2]}) == 1
     assert deleted == ["sha256:1"]
 
 
 def test_a_stage_that_equals_a_used_one_stays(tmp_path: Path, deleted: list[str]) -> None:
-    assert remove_unused(Project(tmp_path, ()), REFERENCE, {KEYS[0], KEYS[1]}) == 0
+    assert remove_unused(ProjectSettings(tmp_path, ()), REFERENCE, {KEYS[0], KEYS[1]}) == 0
     assert deleted == []
 
 
@@ -197,7 +197,7 @@ def test_a_registry_that_does_not_delete_is_named(
     monkeypatch.setattr(Repository, "delete", delete)
 
     with pytest.raises(PublishError) as caught:
-        remove_unused(Project(tmp_path, ()), REFERENCE, set())
+        remove_unused(ProjectSettings(tmp_path, ()), REFERENCE, set())
 
     assert error_text(caught.value) == (
         "error: cannot remove stages from the build cache `registry.example/team/cache`\n"
@@ -212,4 +212,4 @@ def test_a_missing_repository_has_no_stages_to_remove(
 ) -> None:
     answering(monkeypatch, fail(RegistryError(404, "NAME_UNKNOWN", "not known")))
 
-    assert remove_unused(Project(tmp_path, ()), REFERENCE, set()) == 0
+    assert remove_unused(ProjectSettings(tmp_path, ()), REFERENCE, set()) == 0

@@ -11,7 +11,7 @@ import pytest
 from bakehouse.builder import rehearse, stub_files, stub_plan
 from bakehouse.builder.stub_plan import Rehearsal, StubFile, Stubs
 from bakehouse.catalog.component import Artifact
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location
 from bakehouse.fetch.required_files import required_files
@@ -283,7 +283,7 @@ def test_what_a_stub_provides_is_not_real_either() -> None:
 def test_steps_get_stubs_before_all_else_and_real_files_as_builds_get_them(tmp_path: Path) -> None:
     real = replace(package("small-1-py3-none-any.whl"), sha256=hashlib.sha256(b"small").hexdigest())
     plain = image(real, package("large-1-py3-none-any.whl", 30_000_000))
-    project = Project(tmp_path, (), cache=tmp_path / "cache")
+    project = ProjectSettings(tmp_path, (), cache=tmp_path / "cache")
     cached = project.cache / real.sha256 / real.file
     cached.parent.mkdir(parents=True)
     cached.write_bytes(b"small")

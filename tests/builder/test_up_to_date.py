@@ -7,7 +7,7 @@ import pytest
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.up_to_date import find_up_to_date, record_build
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.util.oci import Digest
@@ -35,7 +35,7 @@ class Machine:
     """Machine on which the image was built once."""
 
     def __init__(self, root: Path) -> None:
-        self.project, self.engine = Project(root, ()), Engine()
+        self.project, self.engine = ProjectSettings(root, ()), Engine()
         self.directory = root / "images/a"
         self.directory.mkdir(parents=True)
         (self.directory / "Dockerfile").write_text("FROM base\n")

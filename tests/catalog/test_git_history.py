@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog import git_history
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import UsageError
 from tests.support.requirements_locks import locked_heading
 from tests.support.trees import COMPONENTS, IMAGE, SHA, Tree
@@ -39,8 +39,8 @@ def repository(empty: Tree) -> Tree:
     return empty
 
 
-def project(tree: Tree) -> Project:
-    return Project(tree.root, (tree.root / "mine",))
+def project(tree: Tree) -> ProjectSettings:
+    return ProjectSettings(tree.root, (tree.root / "mine",))
 
 
 def commit(tree: Tree) -> None:
@@ -97,7 +97,7 @@ def test_directories_outside_the_repository_are_taken_as_they_are(
     outside = tmp_path_factory.mktemp("outside")
     (outside / "images").mkdir()
     (outside / "images" / "large.yaml").write_text(IMAGE)
-    both = Project(repository.root, (outside, repository.root / "mine"))
+    both = ProjectSettings(repository.root, (outside, repository.root / "mine"))
 
     with git_history.past(both, "HEAD") as then:
         assert sorted(then.recipes) == ["large", "small"]
@@ -321,7 +321,7 @@ def test_a_repository_within_the_projects_is_taken_as_it_is(repository: Tree) ->
     inner = repository.root / "inner"
     repository.write("inner/images/large.yaml", IMAGE)
     git(inner, "init", "--quiet")
-    both = Project(repository.root, (inner, repository.root / "mine"))
+    both = ProjectSettings(repository.root, (inner, repository.root / "mine"))
 
     with git_history.past(both, "HEAD") as then:
         assert sorted(then.recipes) == ["large", "small"]
@@ -331,7 +331,9 @@ def test_a_project_may_lie_below_its_repository(repository: Tree) -> None:
     repository.write("deep/mine/images/other.yaml", IMAGE + CODE.replace("../../", "../../../"))
     repository.write("src/train.py", "print()")
     commit(repository)
-    below = Project(repository.root / "deep", (repository.root / "mine", repository.root / "deep/mine"))
+    below = ProjectSettings(
+        repository.root / "deep", (repository.root / "mine", repository.root / "deep/mine")
+    )
 
     with git_history.past(below, "HEAD") as then:
         assert sorted(then.recipes) == ["other", "small"]

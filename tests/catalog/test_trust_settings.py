@@ -14,7 +14,7 @@ from tests.support.trees import Tree
 ARN = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
 
-def settings(tree: Tree, text: str, **environment: str) -> project.Project:
+def settings(tree: Tree, text: str, **environment: str) -> project.ProjectSettings:
     tree.write("pyproject.toml", f"[tool.bakehouse]\n{text}")
     return project.find(tree.root, environment)
 

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from bakehouse.catalog import project as projects
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.ci import pipeline, render
 from bakehouse.engine.builder_preflight import is_own_engine
 from bakehouse.engine.daemon_info import ProgramResult
@@ -174,7 +174,7 @@ class Shop:
         record = replace(a_record(), image="small")
         (root / "images/small/releases.json").write_text(text_of([record]))
         self.catalog, self.recipes, self.templates = tree.catalog(), tree.recipes(), templates()
-        project = Project(root, (tree.root,))
+        project = ProjectSettings(root, (tree.root,))
         fleet = read_fleet(Workspace(project, self.catalog, self.recipes, self.templates), ())
         self.page = cache(lambda ledger: elements(page.render(replace(fleet, ledger_problem=ledger))))
 
@@ -195,10 +195,10 @@ class Shop:
         self.path.write_text(_SLOT.sub(value, settings), encoding="utf-8")
         return lines
 
-    def project(self) -> Project:
+    def project(self) -> ProjectSettings:
         return projects.find(self.path.parent, {"HOME": "/home/user"})
 
-    def products(self, project: Project) -> dict[str, object]:
+    def products(self, project: ProjectSettings) -> dict[str, object]:
         """Return the structure of all that is made of the settings."""
         workspace = Workspace(project, self.catalog, self.recipes, self.templates)
         planned = select(workspace, project.ci.images if project.ci else ()).plan
@@ -281,7 +281,7 @@ def elements(html: bytes) -> list[tuple[str, tuple[str, ...]]]:
     return parser.elements
 
 
-def programs(project: Project) -> list[object]:
+def programs(project: ProjectSettings) -> list[object]:
     """Return the words of programs that get a setting, and the fields of BuildKit's options."""
     commands: list[tuple[str, ...]] = []
     [name] = project.builders
@@ -303,7 +303,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 def accepted(
     shop: Shop, settings: str, payload: str, fields: frozenset[str], *, after: bool = False
-) -> tuple[Project, frozenset[str]]:
+) -> tuple[ProjectSettings, frozenset[str]]:
     """Return the project with a payload in all fields that accept it, and these fields."""
     while True:
         lines = shop.put(settings, payload, fields, after)

@@ -9,7 +9,7 @@ import pytest
 
 from bakehouse.builder import image_owners, stage_cache
 from bakehouse.builder.build_steps import StepKey, read_steps
-from bakehouse.catalog.project import HOME, Project
+from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.cli import clean
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import EngineError, UsageError
@@ -198,7 +198,7 @@ def test_the_build_cache_keeps_the_stages_of_the_images(
 ) -> None:
     calls: list[tuple[str, Collection[StepKey]]] = []
 
-    def remove_unused(project: Project, reference: str, used: Collection[StepKey]) -> int:
+    def remove_unused(project: ProjectSettings, reference: str, used: Collection[StepKey]) -> int:
         calls.append((reference, used))
         return 2
 

@@ -12,7 +12,7 @@ from typing import Any
 import certifi
 import pytest
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cli import doctor
 from bakehouse.cli.doctor import CheckState, DoctorCheck
@@ -436,7 +436,7 @@ def no_aws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_aws")
 def test_without_credentials_there_is_no_identity(tmp_path: Path) -> None:
-    project = Project(tmp_path, (), region="eu-west-1")
+    project = ProjectSettings(tmp_path, (), region="eu-west-1")
 
     finding = doctor.aws_finding(lambda: doctor._identity(project, None))
 
@@ -452,7 +452,7 @@ def test_a_profile_that_does_not_exist_is_no_identity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nosuch")
-    project = Project(tmp_path, (), region="eu-west-1")
+    project = ProjectSettings(tmp_path, (), region="eu-west-1")
 
     finding = doctor.aws_finding(lambda: doctor._identity(project, None))
 
@@ -469,7 +469,7 @@ def test_a_profile_that_does_not_exist_is_no_identity(
     ],
 )
 def test_the_region(region: str | None, state: CheckState, detail: str, tmp_path: Path) -> None:
-    project = Project(tmp_path, (), region=region)
+    project = ProjectSettings(tmp_path, (), region=region)
 
     finding = doctor.region_finding(lambda: doctor._regions(project, None))
 
@@ -479,14 +479,14 @@ def test_the_region(region: str | None, state: CheckState, detail: str, tmp_path
 @pytest.mark.usefixtures("no_aws")
 def test_the_regions_of_a_registry_of_the_settings(tmp_path: Path) -> None:
     team = RegistrySettings("team", account="123456789012", regions=("eu-west-1", "us-east-1"))
-    project = Project(tmp_path, (), registry="team/ml", registries={"team": team})
+    project = ProjectSettings(tmp_path, (), registry="team/ml", registries={"team": team})
 
     assert doctor._regions(project, team) == "eu-west-1, us-east-1"
 
 
 def test_the_registry_of_the_settings(tmp_path: Path) -> None:
     with kept_port() as port:
-        project = Project(tmp_path, (), registry_port=port)
+        project = ProjectSettings(tmp_path, (), registry_port=port)
         assert doctor._check_registries(project) == f"127.0.0.1:{port}, not started"
 
 
@@ -503,7 +503,7 @@ def test_a_registry_that_refuses() -> None:
 def test_a_registry_that_is_another_server(tmp_path: Path) -> None:
     with Proxy(1).running() as server:
         server.answers.append(lambda request: Reply(200, {}, b"<html>"))
-        project = Project(tmp_path, (), registry=server.host)
+        project = ProjectSettings(tmp_path, (), registry=server.host)
         finding = doctor.target_finding(lambda: doctor._check_registries(project), server.host)
 
     assert finding.state is CheckState.MISSING
@@ -729,7 +729,7 @@ def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch
     monkeypatch.setattr("bakehouse.cli.doctor.tempfile.TemporaryFile", no_space)
     with Proxy(1).running() as server:
         server.answers.append(lambda request: Reply(500))
-        project = Project(
+        project = ProjectSettings(
             tmp_path,
             (),
             registry=server.host,

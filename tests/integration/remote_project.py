@@ -17,7 +17,7 @@ from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.remote_builders import RemoteBuilders
 from bakehouse.builder.stage_cache import StageCache
 from bakehouse.builder.timings import StepTime
-from bakehouse.catalog.project import HOME, Project
+from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.engine import builder_watch, docker
 from bakehouse.engine.protocol import EngineHost
 from bakehouse.fetch.cache import FileCache
@@ -104,7 +104,7 @@ class RemoteProject:
 
         `sends_files` sends the file with the build, as to an engine that does not reach this host.
         """
-        project = Project(self.root, (), state_directory=self.root / "state")
+        project = ProjectSettings(self.root, (), state_directory=self.root / "state")
         images = [self.images[name] for name in names or self.images]
         mirrors = LocalMirrors((self.root / "files",), HashCache(self.root / "hashes.json"))
         with contextlib.ExitStack() as stack:

@@ -12,7 +12,7 @@ import pytest
 from bakehouse.analysis.packages import list_installed
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason
 from bakehouse.fetch.retry import RetryPolicy
@@ -200,12 +200,12 @@ def test_on_ecr_with_immutable_tags_no_tag_is_needed(
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path, (), repository_prefix=tmp_path.name.replace("_", "-").rstrip("-"))
+def project(tmp_path: Path) -> ProjectSettings:
+    return ProjectSettings(tmp_path, (), repository_prefix=tmp_path.name.replace("_", "-").rstrip("-"))
 
 
 def test_an_image_that_can_not_be_listed_is_published_and_written_down(
-    project: Project, image: BuiltImage, registry_proxy: Proxy
+    project: ProjectSettings, image: BuiltImage, registry_proxy: Proxy
 ) -> None:
     terms = PublishOptions(registry=registry_proxy.host, candidate=True, attest=True)
     with pytest.raises(PublishError, match="is published, but its SBOM and provenance could not be attached"):
@@ -217,7 +217,7 @@ def test_an_image_that_can_not_be_listed_is_published_and_written_down(
 
 
 def test_the_ledger_tells_what_is_attached_and_does_not_forget_it(
-    project: Project, mpi_cpu: tuple[Image, BuiltImage], registry_proxy: Proxy
+    project: ProjectSettings, mpi_cpu: tuple[Image, BuiltImage], registry_proxy: Proxy
 ) -> None:
     terms = PublishOptions(registry=registry_proxy.host, candidate=True, attest=True)
     [record] = push_images(project, [mpi_cpu[1]], print, terms)

@@ -232,7 +232,7 @@ def test_a_build_as_a_whole_gives_what_the_engine_holds(project: Project, unique
     add_shared(project, unique, "one", "two")
     with contextlib.closing(docker.connect()) as engine:
         state = project.root / "state"
-        settings = projects.Project(project.root, (), state_directory=state)
+        settings = projects.ProjectSettings(project.root, (), state_directory=state)
         progress = Progress(io.StringIO(), Mode.LINES)
         context = BuildContext(settings, engine, progress, feeds.nothing(state))
         built = build([project.image("one"), project.image("two")], context)

@@ -10,7 +10,7 @@ import pytest
 
 from bakehouse.builder.build_steps import StepKey
 from bakehouse.builder.stage_cache import StageCache, open_cache, remove_unused
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import BuildError
 from bakehouse.maintain.isolated_engine import isolated_engine
 from tests.integration.ports import kept_port
@@ -36,7 +36,7 @@ LAST = "COPY --link --from=last /etc/debian_version /last\n"
 class Builder:
     """A second engine with a name, and a build cache in a registry."""
 
-    def __init__(self, host: str, project: RemoteProject, settings: Project) -> None:
+    def __init__(self, host: str, project: RemoteProject, settings: ProjectSettings) -> None:
         self._host, self._project, self._settings = host, project, settings
         self.lines: list[str] = []
 
@@ -77,7 +77,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory, project: RemoteProject) ->
         host = f"unix://{paths.socket}"
         command = ["docker", "context", "create", BUILDER, "--docker", f"host={host}"]
         subprocess.run(command, capture_output=True, check=True)
-        settings = Project(project.root, (), registry_port=port, state_directory=state)
+        settings = ProjectSettings(project.root, (), registry_port=port, state_directory=state)
         yield Builder(host, project, settings)
 
 

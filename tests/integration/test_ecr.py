@@ -12,7 +12,7 @@ import pytest
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.fetch.retry import RetryPolicy
@@ -114,7 +114,7 @@ def access(ecr_stub: EcrStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *
     """Ask the registry as `release` does before a build."""
     registry = EcrRegistry(host=ecr_stub.host, create=create)
     monkeypatch.setattr(destination, "registries", lambda *_, **__: (registry,))
-    project = Project(tmp_path, (), repository_prefix=tmp_path.name.replace("_", "-"))
+    project = ProjectSettings(tmp_path, (), repository_prefix=tmp_path.name.replace("_", "-"))
     preflight.check_access(project, ecr_stub.host, ["mpi-cpu"], create=create)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.built_image import BuiltImage
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cluster import smoke_report
 from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
@@ -43,13 +43,15 @@ def wait(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 
 @pytest.fixture
-def project(tmp_path: Path, ecr_stub: EcrStub, image: BuiltImage, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(
+    tmp_path: Path, ecr_stub: EcrStub, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
+) -> ProjectSettings:
     monkeypatch.setattr(destination, "registry_host", lambda *_, **__: ecr_stub.host)
     wait(monkeypatch, 60.0)
     prefix = tmp_path.name.replace("_", "-").rstrip("-")
     team = RegistrySettings("team", account=ACCOUNT, regions=(REGION,), prefix=prefix)
     smoke_report.save(passed(image), tmp_path / "build")
-    return Project(tmp_path, (), registry="team", registries={"team": team})
+    return ProjectSettings(tmp_path, (), registry="team", registries={"team": team})
 
 
 @pytest.fixture
@@ -84,13 +86,13 @@ def scan(status: str, description: str = "", **counts: int) -> dict[str, object]
 NONE_YET = {"__type": "ScanNotFoundException", "message": "no scan"}
 
 
-def push(project: Project, image: BuiltImage, **terms: object) -> None:
+def push(project: ProjectSettings, image: BuiltImage, **terms: object) -> None:
     options = PublishOptions(create=True, **{"fail_on": "HIGH", **terms})  # type: ignore[arg-type]
     image_push.push_images(project, [image], print, options)
 
 
 def test_what_is_clean_enough_is_released_with_its_findings(
-    project: Project, ecr_stub: EcrStub, image: BuiltImage, answers: Answers
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage, answers: Answers
 ) -> None:
     answers(NONE_YET, scan("IN_PROGRESS"), scan("COMPLETE", LOW=2, MEDIUM=1, UNTRIAGED=4))
     push(project, image)
@@ -106,7 +108,7 @@ def test_what_is_clean_enough_is_released_with_its_findings(
 
 
 def test_findings_that_are_too_severe_keep_an_image_from_being_released(
-    project: Project, ecr_stub: EcrStub, image: BuiltImage, answers: Answers
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage, answers: Answers
 ) -> None:
     answers(scan("COMPLETE", LOW=9, HIGH=2, CRITICAL=1))
     with pytest.raises(PublishError) as caught:
@@ -146,7 +148,7 @@ def test_findings_that_are_too_severe_keep_an_image_from_being_released(
     ],
 )
 def test_what_was_not_scanned_is_never_clean(
-    project: Project,
+    project: ProjectSettings,
     image: BuiltImage,
     answers: Answers,
     monkeypatch: pytest.MonkeyPatch,
@@ -171,7 +173,7 @@ def test_what_was_not_scanned_is_never_clean(
 
 
 def test_enhanced_scanning_is_complete_once_it_has_findings(
-    project: Project, image: BuiltImage, answers: Answers
+    project: ProjectSettings, image: BuiltImage, answers: Answers
 ) -> None:
     answers({**scan("ACTIVE"), "imageScanFindings": {}}, scan("ACTIVE", LOW=1))
     push(project, image)
@@ -180,7 +182,7 @@ def test_enhanced_scanning_is_complete_once_it_has_findings(
 
 
 def test_a_candidate_is_scanned_before_it_is_promoted(
-    project: Project, ecr_stub: EcrStub, image: BuiltImage, answers: Answers
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage, answers: Answers
 ) -> None:
     push(project, image, candidate=True, fail_on="")
     answers(scan("COMPLETE", HIGH=1))
@@ -193,13 +195,13 @@ def test_a_candidate_is_scanned_before_it_is_promoted(
     assert [record.candidate for record in open_ledger(project).records("mpi-cpu")] == [True, True, False]
 
 
-def test_moto_s_own_scan_is_asked_for_and_read(project: Project, image: BuiltImage) -> None:
+def test_moto_s_own_scan_is_asked_for_and_read(project: ProjectSettings, image: BuiltImage) -> None:
     with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
         push(project, image)
 
 
 def test_only_ecr_scans_and_nothing_is_pushed_elsewhere(
-    project: Project, image: BuiltImage, registry_proxy: Proxy
+    project: ProjectSettings, image: BuiltImage, registry_proxy: Proxy
 ) -> None:
     host = registry_proxy.host
     with pytest.raises(UsageError) as caught:
@@ -209,7 +211,7 @@ def test_only_ecr_scans_and_nothing_is_pushed_elsewhere(
 
 
 def test_where_the_question_after_the_scan_fails_the_candidate_is_written_down(
-    project: Project, image: BuiltImage, answers: Answers
+    project: ProjectSettings, image: BuiltImage, answers: Answers
 ) -> None:
     answers({"__type": "InvalidParameterException", "message": "no"})
     with pytest.raises(PublishError, match="could not read the findings of the scan"):
@@ -219,7 +221,7 @@ def test_where_the_question_after_the_scan_fails_the_candidate_is_written_down(
 
 
 def test_who_does_not_wait_for_a_scan_leaves_a_candidate_that_is_written_down(
-    project: Project, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
+    project: ProjectSettings, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -232,7 +234,7 @@ def test_who_does_not_wait_for_a_scan_leaves_a_candidate_that_is_written_down(
 
 
 def test_a_scan_of_a_release_that_fails_tells_of_no_further_release(
-    project: Project, image: BuiltImage, answers: Answers
+    project: ProjectSettings, image: BuiltImage, answers: Answers
 ) -> None:
     push(project, image, fail_on="")
     [released] = open_ledger(project).records("mpi-cpu")

@@ -71,7 +71,7 @@ def test_pip_in_a_step_asks_this_machine_alone(project: Project, tmp_path: Path)
         plan = RequiredFiles((required,), {required: ("one",)}, ((required,),))
         environment = {"PIP_INDEX_URL": address, "PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path)}
         inputs = build_inputs(
-            projects.Project(project.root, (), state_directory=project.root),
+            projects.ProjectSettings(project.root, (), state_directory=project.root),
             messages.append,
             downloads=Downloads(plan, fetcher, host()),
             environment=environment,

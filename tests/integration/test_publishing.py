@@ -13,7 +13,7 @@ import pytest
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.verify import Outcome
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cli import tables
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
@@ -37,13 +37,13 @@ GPU = CheckResult("gpu", Outcome.PASSED, 1.0)
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
+def project(tmp_path: Path) -> Iterator[ProjectSettings]:
     with kept_port() as port:
-        yield Project(tmp_path, (), registry_port=port)
+        yield ProjectSettings(tmp_path, (), registry_port=port)
 
 
 @pytest.fixture
-def team(project: Project, tmp_path: Path) -> Project:
+def team(project: ProjectSettings, tmp_path: Path) -> ProjectSettings:
     """A project that shares a registry with others but not its repository prefix."""
     return replace(project, repository_prefix=tmp_path.name.replace("_", "-").rstrip("-"))
 
@@ -72,7 +72,7 @@ def report(image: BuiltImage, machine: str, *checks: CheckResult) -> SmokeReport
 
 
 def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
-    project: Project, image: BuiltImage, tmp_path: Path
+    project: ProjectSettings, image: BuiltImage, tmp_path: Path
 ) -> None:
     smoke_report.save(report(image, "builder", TRAINED), project.state)
     [staged] = image_push.push_images(project, [image], print, PublishOptions(candidate=True))
@@ -94,7 +94,7 @@ def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
 
 
 def test_promoting_what_is_released_changes_nothing_but_the_alias(
-    project: Project, image: BuiltImage
+    project: ProjectSettings, image: BuiltImage
 ) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
     [pushed] = image_push.push_images(project, [image], print, PublishOptions())
@@ -103,7 +103,7 @@ def test_promoting_what_is_released_changes_nothing_but_the_alias(
     assert tags(project) == ["mpi-cpu", *pushed.tags]
 
 
-def test_an_address_names_the_candidate(project: Project, image: BuiltImage) -> None:
+def test_an_address_names_the_candidate(project: ProjectSettings, image: BuiltImage) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
     [staged] = image_push.push_images(project, [image], print, PublishOptions(candidate=True))
     with pytest.raises(UsageError, match="no candidate of `mpi-cpu` was published"):
@@ -112,7 +112,9 @@ def test_an_address_names_the_candidate(project: Project, image: BuiltImage) -> 
     assert promote.promote_image(project, image.image, print, terms).digest == staged.digest
 
 
-def test_the_ledger_is_listed_and_compared_with_the_registry(project: Project, image: BuiltImage) -> None:
+def test_the_ledger_is_listed_and_compared_with_the_registry(
+    project: ProjectSettings, image: BuiltImage
+) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
     [pushed] = image_push.push_images(project, [image], print, PublishOptions())
     assert tables.released([pushed]) == (
@@ -144,7 +146,7 @@ def test_a_report_is_of_one_image(workspace: Workspace, image: BuiltImage, tmp_p
         smoke_images(workspace, [image, image], print, wishes)
 
 
-def tags(project: Project) -> list[str]:
+def tags(project: ProjectSettings) -> list[str]:
     """Return the tags that the registry lists."""
     with local_registry(project) as registry:
         url = f"http://{registry.host}/v2/bakehouse/mpi-cpu/tags/list"
@@ -162,7 +164,7 @@ def sent(proxy: Proxy) -> int:
 
 
 def test_of_many_images_at_once_a_shared_layer_is_sent_once(
-    team: Project, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    team: ProjectSettings, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine too, each push waits for a layer that another one uploads.
     monkeypatch.setattr(queue, "_SLOW_SECONDS", 100.0)
@@ -176,7 +178,7 @@ def test_of_many_images_at_once_a_shared_layer_is_sent_once(
 
 
 def test_an_image_that_can_not_be_pushed_keeps_no_other_from_it(
-    team: Project, fleet: list[BuiltImage], registry_proxy: Proxy
+    team: ProjectSettings, fleet: list[BuiltImage], registry_proxy: Proxy
 ) -> None:
     denied = error_body("DENIED", "requested access to the resource is denied")
     registry_proxy.fail("POST", "/mpi5-cpu/blobs/uploads/", 403, denied)
@@ -196,7 +198,7 @@ def test_an_image_that_can_not_be_pushed_keeps_no_other_from_it(
 
 
 def test_a_push_that_stalls_does_not_hold_up_the_others(
-    team: Project, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    team: ProjectSettings, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "_SLOW_SECONDS", 1.0)
     monkeypatch.setattr(push, "PushOptions", partial(push.PushOptions, stall=20.0))

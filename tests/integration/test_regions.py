@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.built_image import BuiltImage
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cluster import smoke_report
 from bakehouse.errors import Diagnostic, PublishError, RecipeError, RegistryAuthError
@@ -47,7 +47,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 
 
 @pytest.fixture
-def project(tmp_path: Path, ecr_stub: EcrStub, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(tmp_path: Path, ecr_stub: EcrStub, monkeypatch: pytest.MonkeyPatch) -> ProjectSettings:
     """One whose settings name a registry with two regions."""
 
     def host(account: str, region: str, **_: bool) -> str:
@@ -56,22 +56,25 @@ def project(tmp_path: Path, ecr_stub: EcrStub, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(destination, "registry_host", host)
     team = RegistrySettings("team", account=ACCOUNT, regions=REGIONS, prefix=tmp_path.name.replace("_", "-"))
-    return Project(tmp_path, (), registries={"team": team})
+    return ProjectSettings(tmp_path, (), registries={"team": team})
 
 
 def push(
-    project: Project, image: BuiltImage, lines: list[str] | None = None, terms: PublishOptions = TO_TEAM
+    project: ProjectSettings,
+    image: BuiltImage,
+    lines: list[str] | None = None,
+    terms: PublishOptions = TO_TEAM,
 ) -> None:
     smoke_report.save(passed(image), project.state)
     image_push.push_images(project, [image], (lines if lines is not None else []).append, terms)
 
 
-def repository(project: Project) -> str:
+def repository(project: ProjectSettings) -> str:
     return f"{project.registries['team'].prefix}/mpi-cpu"
 
 
 def test_each_region_has_the_image_and_one_record_tells_its_addresses(
-    project: Project, ecr_stub: EcrStub, image: BuiltImage
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     push(project, image)
     [record] = open_ledger(project).records("mpi-cpu")
@@ -89,7 +92,7 @@ def test_each_region_has_the_image_and_one_record_tells_its_addresses(
 
 
 def test_a_region_that_fails_is_reported_and_completed_by_the_same_command(
-    project: Project, ecr_stub: EcrStub, image: BuiltImage
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     text = "User: x is not authorized to perform: ecr:InitiateLayerUpload"
     registry = ecr_stub.registries[US]
@@ -111,7 +114,7 @@ def test_a_region_that_fails_is_reported_and_completed_by_the_same_command(
 
 
 def test_where_the_first_region_fails_the_other_is_recorded(
-    project: Project, ecr_stub: EcrStub, image: BuiltImage
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     ecr_stub.registry.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", "no"))
     with pytest.raises(RegistryAuthError):
@@ -122,7 +125,7 @@ def test_where_the_first_region_fails_the_other_is_recorded(
 
 
 def test_a_candidate_is_released_in_each_region_and_a_failure_completed(
-    project: Project, ecr_stub: EcrStub, image: BuiltImage
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     push(project, image, terms=replace(TO_TEAM, candidate=True))
     registry = ecr_stub.registries[US]
@@ -141,7 +144,7 @@ def test_a_candidate_is_released_in_each_region_and_a_failure_completed(
 
 
 def test_what_ecr_replicates_is_not_pushed_twice(
-    project: Project, ecr_stub: EcrStub, image: BuiltImage
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     lines: list[str] = []
     with replicated(ecr_stub, US, repository(project)):
@@ -154,7 +157,7 @@ def test_what_ecr_replicates_is_not_pushed_twice(
 
 
 def test_what_was_pushed_before_the_rule_is_pushed_to_the_other_region_too(
-    project: Project, ecr_stub: EcrStub, image: BuiltImage
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     registry = replace(project.registries["team"], regions=(EU,))
     push(replace(project, registries={"team": registry}), image)
@@ -163,7 +166,9 @@ def test_what_was_pushed_before_the_rule_is_pushed_to_the_other_region_too(
     assert ecr_stub.images(repository(project), US).keys() == {published_digest(image)}
 
 
-def test_a_replication_that_fails_is_reported(project: Project, ecr_stub: EcrStub, image: BuiltImage) -> None:
+def test_a_replication_that_fails_is_reported(
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage
+) -> None:
     with (
         replicated(ecr_stub, US, repository(project), "FAILED"),
         pytest.raises(PublishError) as caught,
@@ -186,7 +191,7 @@ def test_a_replication_that_fails_is_reported(project: Project, ecr_stub: EcrStu
 
 
 def test_a_replication_that_takes_too_long_is_reported(
-    project: Project, ecr_stub: EcrStub, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(image_push, "Waiting", lambda until: Waiting(0.2, 0.05, until))
     with (
@@ -197,7 +202,7 @@ def test_a_replication_that_takes_too_long_is_reported(
 
 
 def test_an_older_release_that_is_published_again_stays_the_older_one(
-    project: Project, image: BuiltImage, newer: BuiltImage
+    project: ProjectSettings, image: BuiltImage, newer: BuiltImage
 ) -> None:
     push(project, image)
     push(project, newer)
@@ -212,7 +217,7 @@ def test_an_older_release_that_is_published_again_stays_the_older_one(
 
 
 def test_an_image_that_a_lifecycle_rule_would_expire_is_kept_out_of_the_ledger(
-    project: Project, ecr_stub: EcrStub, image: BuiltImage
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     selection = {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": 3}
     policy = {"rules": [{"rulePriority": 1, "selection": selection, "action": {"type": "expire"}}]}
@@ -233,7 +238,7 @@ def test_an_image_that_a_lifecycle_rule_would_expire_is_kept_out_of_the_ledger(
 
 @pytest.mark.parametrize("operation", ["GetLifecyclePolicy", "DescribeRepositories"])
 def test_a_question_that_is_not_answered_after_the_push_keeps_nothing_out_of_the_ledger(
-    project: Project, ecr_stub: EcrStub, image: BuiltImage, operation: str
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage, operation: str
 ) -> None:
     def refuse(request: Request) -> Reply | None:
         if not request.headers.get("X-Amz-Target", "").endswith(f".{operation}"):
@@ -254,7 +259,7 @@ def test_a_question_that_is_not_answered_after_the_push_keeps_nothing_out_of_the
 
 
 def test_a_damaged_ledger_is_reported_before_anything_is_pushed(
-    project: Project, ecr_stub: EcrStub, image: BuiltImage
+    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     ledger = project.images / "mpi-cpu" / "releases.json"
     ledger.parent.mkdir(parents=True)
@@ -265,7 +270,7 @@ def test_a_damaged_ledger_is_reported_before_anything_is_pushed(
 
 
 def test_an_interrupt_while_something_is_attached_leaves_the_record(
-    project: Project, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
+    project: ProjectSettings, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -277,7 +282,7 @@ def test_an_interrupt_while_something_is_attached_leaves_the_record(
     assert record.digest == published_digest(image)
 
 
-def test_no_secret_is_in_the_ledger(project: Project, ecr_stub: EcrStub, image: BuiltImage) -> None:
+def test_no_secret_is_in_the_ledger(project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage) -> None:
     push(project, image)
     ledgers = "".join(path.read_text() for path in project.root.rglob("*.json"))
     secrets = (*ecr_stub.aws.issued, ecr_stub.environment["AWS_SECRET_ACCESS_KEY"])

@@ -68,7 +68,7 @@ def bake(
     project: Project, name: str, environment: dict[str, str], file: RequiredFile, *mirrors: Path
 ) -> None:
     messages: list[str] = []
-    machine = projects.Project(
+    machine = projects.ProjectSettings(
         project.root,
         (),
         mirrors=tuple(map(str, mirrors)),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import UsageError
 from bakehouse.ledger.bisect import bisect, commit_changes, start
@@ -209,11 +209,11 @@ def test_a_release_that_works_and_fails_is_an_error() -> None:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path, (tmp_path,))
+def project(tmp_path: Path) -> ProjectSettings:
+    return ProjectSettings(tmp_path, (tmp_path,))
 
 
-def committed(project: Project, recipe: str) -> str:
+def committed(project: ProjectSettings, recipe: str) -> str:
     components = {f"components/{name}/component.yaml": text for name, text in COMPONENTS.items()}
     return commit(project.root, {**components, "images/small.yaml": recipe})
 
@@ -222,7 +222,7 @@ def at(revision: str, number: int) -> ReleaseRecord:
     return release(number << 240, image="small", revision=revision, parts=PARTS)
 
 
-def test_commits_show_changes_that_the_ledger_lacks(project: Project) -> None:
+def test_commits_show_changes_that_the_ledger_lacks(project: ProjectSettings) -> None:
     before = committed(project, IMAGE + 'environment: {A: "1"}\n')
     after = committed(project, IMAGE + 'environment: {A: "2"}\npackages: [less]\n')
     found = commit_changes(project, at(before, 1), at(after, 2))
@@ -233,7 +233,7 @@ def test_commits_show_changes_that_the_ledger_lacks(project: Project) -> None:
     ]
 
 
-def test_packages_of_commits_are_compared(project: Project) -> None:
+def test_packages_of_commits_are_compared(project: ProjectSettings) -> None:
     def locked(version: str) -> str:
         lock = f"mine=={version} --hash=sha256:{'a' * 64}  # mine.whl 5\n"
         (project.root / "images").mkdir(exist_ok=True)
@@ -254,7 +254,7 @@ def test_packages_of_commits_are_compared(project: Project) -> None:
     ],
 )
 def test_a_release_without_a_usable_commit_is_not_compared(
-    project: Project, revision: str, message: str
+    project: ProjectSettings, revision: str, message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         commit_changes(project, at(committed(project, IMAGE), 1), at(revision, 2))
@@ -262,7 +262,9 @@ def test_a_release_without_a_usable_commit_is_not_compared(
     assert caught.value.diagnostics[0].message == message
 
 
-def test_the_uncommitted_files_of_a_release_are_the_reason_for_no_comparison(project: Project) -> None:
+def test_the_uncommitted_files_of_a_release_are_the_reason_for_no_comparison(
+    project: ProjectSettings,
+) -> None:
     dirty = replace(at(f"{'a' * 40}-dirty", 2), uncommitted=("src/train.py", "requirements.txt"))
     with pytest.raises(UsageError) as caught:
         commit_changes(project, at(committed(project, IMAGE), 1), dirty)
@@ -272,7 +274,9 @@ def test_the_uncommitted_files_of_a_release_are_the_reason_for_no_comparison(pro
 
 
 @pytest.mark.parametrize("recipe", [IMAGE.replace("2.9.0", "2.8.0"), IMAGE.replace("3.11", "4")])
-def test_a_commit_without_the_versions_of_the_release_is_not_compared(project: Project, recipe: str) -> None:
+def test_a_commit_without_the_versions_of_the_release_is_not_compared(
+    project: ProjectSettings, recipe: str
+) -> None:
     first = committed(project, IMAGE)
     second = committed(
         project, recipe.replace('torch: "*"', 'torch: "2.8.0"').replace('variants: {torch: "cpu-*"}\n', "")

@@ -18,7 +18,7 @@ import pytest
 from botocore.exceptions import ResponseStreamingError  # type: ignore[import-untyped]
 
 from bakehouse import image_uris
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Diagnostic, PublishError, Reason, RecipeError, RegistryAuthError, UsageError
 from bakehouse.ledger.image_uris import newest
 from bakehouse.ledger.releases import LedgerEntry, ReleaseRecord, load, text_of
@@ -109,7 +109,7 @@ def test_a_record_of_a_newer_version_keeps_its_fields(s3: Any, tmp_path: Path) -
     name = LedgerEntry(record, named).identity
     key = f"team/releases/mpi-cpu/{hashlib.sha256(name.encode()).hexdigest()}.json"
     s3.put_object(Bucket=BUCKET, Key=key, Body=json.dumps(fields).encode())
-    project = Project(tmp_path, (), ledger=ADDRESS)
+    project = ProjectSettings(tmp_path, (), ledger=ADDRESS)
 
     assert open_ledger(project).records("mpi-cpu") == (record,)
     open_ledger(project).add(numbered(2, date="2026-11-21"))
@@ -138,7 +138,10 @@ def test_known_records_are_not_fetched_again(s3: Any, monkeypatch: pytest.Monkey
 
 
 def test_a_project_s_own_file_follows_the_team_s(s3: Any, tmp_path: Path) -> None:
-    first, second = Project(tmp_path / "a", (), ledger=ADDRESS), Project(tmp_path / "b", (), ledger=ADDRESS)
+    first, second = (
+        ProjectSettings(tmp_path / "a", (), ledger=ADDRESS),
+        ProjectSettings(tmp_path / "b", (), ledger=ADDRESS),
+    )
     mine, other = numbered(1), numbered(2, date="2026-11-21")
     open_ledger(first).add(mine)
     open_ledger(second).add(other)
@@ -149,7 +152,7 @@ def test_a_project_s_own_file_follows_the_team_s(s3: Any, tmp_path: Path) -> Non
 
 def test_what_only_a_project_has_stays_in_its_file(s3: Any, tmp_path: Path) -> None:
     own, shared = numbered(1), numbered(2)
-    project = Project(tmp_path, (), ledger=ADDRESS)
+    project = ProjectSettings(tmp_path, (), ledger=ADDRESS)
     (project.images / "mpi-cpu").mkdir(parents=True)
     (project.images / "mpi-cpu" / "releases.json").write_text(text_of([own]))
     open_ledger(project).add(shared)
@@ -234,7 +237,7 @@ def test_a_record_that_the_team_did_not_get_is_named(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
     record = numbered(1)
     with pytest.raises(PublishError) as caught:
-        open_ledger(Project(tmp_path, (), ledger=ADDRESS)).add(record)
+        open_ledger(ProjectSettings(tmp_path, (), ledger=ADDRESS)).add(record)
     [diagnostic] = caught.value.diagnostics
     assert diagnostic.message == f"could not write to the ledger `{ADDRESS}`"
     assert ("not recorded", record.image_uri) in diagnostic.facts

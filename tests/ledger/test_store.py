@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.ledger.releases import (
     append,
@@ -17,7 +17,7 @@ from tests.support.release_records import a_record
 
 
 def test_images_are_chosen_by_names_and_globs(tmp_path: Path) -> None:
-    project = Project(tmp_path, ())
+    project = ProjectSettings(tmp_path, ())
     for name in ("mpi-cpu", "pytorch-cpu", "pytorch-cu130"):
         append(project.images / name / "releases.json", replace(a_record(), image=name), tmp_path)
     ledger = open_ledger(project)
@@ -37,7 +37,7 @@ def test_images_are_chosen_by_names_and_globs(tmp_path: Path) -> None:
 
 
 def test_images_without_a_release_of_their_key_are_unreleased(tmp_path: Path) -> None:
-    project = Project(tmp_path, ())
+    project = ProjectSettings(tmp_path, ())
     ledger = open_ledger(project)
     candidate = replace(a_record(), candidate=True)
 
@@ -57,7 +57,7 @@ def test_images_without_a_release_of_their_key_are_unreleased(tmp_path: Path) ->
 def test_releases_in_another_registry_do_not_count(
     tmp_path: Path, registry: str, unreleased: tuple[Image, ...]
 ) -> None:
-    project = Project(tmp_path, (), registry=registry)
+    project = ProjectSettings(tmp_path, (), registry=registry)
     ledger = open_ledger(project)
     ledger.add(a_record())
 

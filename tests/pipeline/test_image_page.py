@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from bakehouse.builder import run_log
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import StaleError
 from bakehouse.ledger import releases
 from bakehouse.pipeline import image_docs
@@ -22,7 +22,7 @@ from tests.support.trees import Tree, templates
 
 @pytest.fixture
 def workspace(tree: Tree) -> Workspace:
-    return Workspace(Project(tree.root, (tree.root,)), tree.catalog(), tree.recipes(), templates())
+    return Workspace(ProjectSettings(tree.root, (tree.root,)), tree.catalog(), tree.recipes(), templates())
 
 
 def plan(workspace: Workspace) -> Plan:

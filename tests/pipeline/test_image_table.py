@@ -8,7 +8,7 @@ import pytest
 
 from bakehouse.builder import run_log
 from bakehouse.builder.run_log import Level
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cli import listed_images
 from bakehouse.errors import StaleError
 from bakehouse.pipeline import image_docs, image_table
@@ -33,7 +33,7 @@ def workspace(tree: Tree) -> Workspace:
     tree.component("pytorch", 'summary: PyTorch\nreleases: [{version: "2.9.1", provides: {cuda: "12.8"}}]\n')
     tree.image(FAMILY.replace("torch", "pytorch"), "family")
     tree.image(IMAGE)
-    return Workspace(Project(tree.root, (tree.root,)), tree.catalog(), tree.recipes(), templates())
+    return Workspace(ProjectSettings(tree.root, (tree.root,)), tree.catalog(), tree.recipes(), templates())
 
 
 def rows(workspace: Workspace) -> tuple[image_table.ImageRow, ...]:

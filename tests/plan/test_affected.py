@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.project import HOME, Project
+from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.errors import UsageError
 from bakehouse.plan import affected, dockerfile, image_keys, image_lock
 from bakehouse.plan.key_reasons import key_reasons
@@ -28,7 +28,7 @@ def test_images_with_another_key_than_at_a_commit_are_affected(tmp_path: Path) -
     )
     commit(tmp_path, {"team/images/changed/lock.json": image_lock.text(changed)})
 
-    project = Project(tmp_path / "team", ())
+    project = ProjectSettings(tmp_path / "team", ())
     images = affected.changed_since(project, (same, changed, added, damaged), first)
 
     assert [each.name for each in images] == ["changed", "added", "damaged"]
@@ -69,7 +69,7 @@ def test_the_keys_of_images_without_files_are_those_of_the_file_of_all_keys(tmp_
         "images/both/lock.json": image_lock.text(both),
     }
     first = commit(tmp_path, files)
-    project = Project(tmp_path, ())
+    project = ProjectSettings(tmp_path, ())
 
     images = affected.changed_since(project, (same, changed, both, merged, added), first)
     second = commit(tmp_path, {"images/keys.txt": keys.replace("# Generated", "# Written")})
@@ -89,7 +89,7 @@ def test_an_unknown_commit_is_a_mistake(tmp_path: Path) -> None:
     commit(tmp_path, {"a": "b"})
 
     with pytest.raises(UsageError, match=r"^commit `gone` does not exist$"):
-        affected.changed_since(Project(tmp_path, ()), (), "gone")
+        affected.changed_since(ProjectSettings(tmp_path, ()), (), "gone")
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/1000"])

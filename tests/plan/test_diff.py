@@ -8,7 +8,7 @@ import pytest
 from bakehouse.catalog.apt_lock import written
 from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.catalog.git_history import Past, past
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import RecipeError, UsageError
 from bakehouse.plan import diff
 from tests.support.requirements_locks import locked_heading
@@ -181,7 +181,7 @@ small
 
 
 def test_a_mistake_of_the_present_is_not_one_of_the_commit(tree: Tree) -> None:
-    project = Project(tree.root, (tree.root,))
+    project = ProjectSettings(tree.root, (tree.root,))
     for command in (["init"], ["add", "."], ["commit", "-m", "one"]):
         options = ["-c", "user.name=x", "-c", "user.email=x@x.example"]
         subprocess.run(["git", *options, *command], cwd=tree.root, check=True, capture_output=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.catalog import load_catalog
-from bakehouse.catalog.project import Project, find
+from bakehouse.catalog.project import ProjectSettings, find
 from bakehouse.catalog.recipe import read_recipes
 from bakehouse.errors import RecipeError, StaleError, UsageError
 from bakehouse.plan.workspace import Workspace, check_rendered, orphans, render_images, select, select_kept
@@ -59,7 +59,7 @@ def own(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 def opened(root: Path, *roots: Path) -> Workspace:
     catalog = load_catalog(roots)
     recipes = read_recipes(roots, catalog)
-    return Workspace(Project(root, roots), catalog, recipes.by_name, templates(), recipes.broken)
+    return Workspace(ProjectSettings(root, roots), catalog, recipes.by_name, templates(), recipes.broken)
 
 
 def test_a_family_means_all_its_images(workspace: Workspace) -> None:

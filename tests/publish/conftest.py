@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cluster import smoke_report
 from bakehouse.ledger.store import open_ledger
 from tests.support.built_images import PASSED
@@ -19,9 +19,9 @@ __all__ = ["fake_registries", "key", "keys", "project", "proxies", "proxy", "tea
 
 
 @pytest.fixture
-def project(tmp_path: Path, proxies: tuple[Proxy, Proxy]) -> Project:
+def project(tmp_path: Path, proxies: tuple[Proxy, Proxy]) -> ProjectSettings:
     """A project with a candidate in both registries that passed its smoke test."""
-    project = Project(tmp_path, ())
+    project = ProjectSettings(tmp_path, ())
     smoke_report.save(replace(PASSED, digest=DIGEST), project.state)
     open_ledger(project).add(candidate(*proxies))
     return project

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import PublishError, Reason, RegistryAuthError
 from bakehouse.fetch.retry import RetryPolicy
@@ -36,16 +36,16 @@ from tests.support.fake_registry import DIGEST, MANIFEST, FakeRegistry
 from tests.support.proxy import Proxy
 
 
-def promote_candidate(project: Project, **terms: bool) -> ReleaseRecord:
+def promote_candidate(project: ProjectSettings, **terms: bool) -> ReleaseRecord:
     return promote.promote_image(project, IMAGE, print, PublishOptions(**terms))  # type: ignore[arg-type]
 
 
-def released(project: Project) -> list[ReleaseRecord]:
+def released(project: ProjectSettings) -> list[ReleaseRecord]:
     return [record for record in open_ledger(project).records("mpi-cpu") if not record.candidate]
 
 
 def test_an_alias_that_may_not_move_keeps_no_release_out_of_the_ledger(
-    project: Project, fake_registries: tuple[FakeRegistry, FakeRegistry], proxies: tuple[Proxy, Proxy]
+    project: ProjectSettings, fake_registries: tuple[FakeRegistry, FakeRegistry], proxies: tuple[Proxy, Proxy]
 ) -> None:
     proxies[0].fail("PUT", "/manifests/mpi-cpu$", 400)
     with pytest.raises(PublishError, match="the moving tag `mpi-cpu` could not be set") as caught:
@@ -58,7 +58,7 @@ def test_an_alias_that_may_not_move_keeps_no_release_out_of_the_ledger(
 
 
 def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
-    project: Project,
+    project: ProjectSettings,
     fake_registries: tuple[FakeRegistry, FakeRegistry],
     proxies: tuple[Proxy, Proxy],
     monkeypatch: pytest.MonkeyPatch,
@@ -149,7 +149,7 @@ def test_no_question_after_a_push_outlasts_the_deadline(tmp_path: Path) -> None:
     target, lines = Silent(host=host), list[str]()
     published = PublishedImage("mpi-cpu", host, "team/mpi-cpu", ("x",), DIGEST)
     until = time.monotonic() + 0.3
-    require_not_expiring(target, published, open_ledger(Project(tmp_path, ())), lines.append, until)
+    require_not_expiring(target, published, open_ledger(ProjectSettings(tmp_path, ())), lines.append, until)
     over = "the deadline passed"
     repository = f"`{host}/team/mpi-cpu`"
     assert lines == [
@@ -195,7 +195,7 @@ def test_nothing_is_attached_to_a_manifest_that_is_another(
     publication = push.PushOptions(date(2026, 11, 20), tmp_path)
     where = Destination((first, second), "team")
     push_of_image = ImagePush(
-        *(Project(tmp_path, ()), BUILT, where, publication, "", PushQueue(), print),
+        *(ProjectSettings(tmp_path, ()), BUILT, where, publication, "", PushQueue(), print),
         engine=cast("Engine", object()),
         documents=AttestSettings(plain=True),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import BakehouseError, Diagnostic, PublishError, Reason, RegistryAuthError
 from bakehouse.publish import preflight
 from bakehouse.registry import destination
@@ -64,7 +64,7 @@ def check(
         named = registry or NamedRegistry(server.host, lambda _: Credentials("ci", "secret"))
         monkeypatch.setattr(destination, "registries", lambda *_, **__: (named,))
         try:
-            preflight.check_access(Project(tmp_path, ()), server.host, images or ("churn",))
+            preflight.check_access(ProjectSettings(tmp_path, ()), server.host, images or ("churn",))
         except BakehouseError as error:
             return error
         return None
@@ -153,7 +153,7 @@ def test_further_regions_are_asked_for_the_login_alone(
     server.answers[:] = [answer]
     regions = (StubEcr(server.host, create=False), StubEcr(server.host, create=False))
     monkeypatch.setattr(destination, "registries", lambda *_, **__: regions)
-    preflight.check_access(Project(tmp_path, ()), server.host, ["churn"])
+    preflight.check_access(ProjectSettings(tmp_path, ()), server.host, ["churn"])
 
     assert [request.method for request in server.requests] == ["GET", "POST", "DELETE", "GET"]
 
@@ -183,7 +183,7 @@ def test_a_missing_repository_is_created_on_request(
 
 def test_the_port_of_the_local_registry(tmp_path: Path) -> None:
     with kept_port() as port:
-        project = Project(tmp_path, (), registry_port=port)
+        project = ProjectSettings(tmp_path, (), registry_port=port)
         preflight.check_access(project, "", ["churn"])
     server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()

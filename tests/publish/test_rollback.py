@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import BakehouseError, PublishError, UsageError
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger import image_uris
@@ -28,9 +28,9 @@ def repository(proxy: Proxy) -> Repository:
 
 
 @pytest.fixture
-def released(tmp_path: Path, proxies: tuple[Proxy, Proxy]) -> Project:
+def released(tmp_path: Path, proxies: tuple[Proxy, Proxy]) -> ProjectSettings:
     """A project with a release in both registries, and a newer one that the registries lack."""
-    project = Project(tmp_path, ())
+    project = ProjectSettings(tmp_path, ())
     old = replace(
         candidate(*proxies), candidate=False, date="2026-11-20", tags=("mpi-cpu-20261120-7c1e44b0",)
     )
@@ -42,7 +42,7 @@ def released(tmp_path: Path, proxies: tuple[Proxy, Proxy]) -> Project:
 
 
 def rolled_back(
-    project: Project, release: str, *, move_tag: bool = False
+    project: ProjectSettings, release: str, *, move_tag: bool = False
 ) -> tuple[Sequence[ReleaseRecord], list[str]]:
     lines: list[str] = []
     records = roll_back(project, "mpi-cpu", release, lines.append, PublishOptions(move_tag=move_tag))
@@ -50,7 +50,7 @@ def rolled_back(
 
 
 @pytest.mark.parametrize("name", [DIGEST, DIGEST[:20], "mpi-cpu-20261120-7c1e44b0"])
-def test_look_ups_return_the_release_again(released: Project, name: str) -> None:
+def test_look_ups_return_the_release_again(released: ProjectSettings, name: str) -> None:
     assert image_uris.newest(released.images, "mpi-cpu").digest == NEW
     records, lines = rolled_back(released, name)
     assert [record.digest for record in records] == [DIGEST]
@@ -58,7 +58,7 @@ def test_look_ups_return_the_release_again(released: Project, name: str) -> None
     assert lines == [f"mpi-cpu: rolled back from {NEW[:19]} to {DIGEST[:19]}"]
 
 
-def test_the_ledger_records_it_as_a_roll_back(released: Project) -> None:
+def test_the_ledger_records_it_as_a_roll_back(released: ProjectSettings) -> None:
     rolled_back(released, DIGEST)
     *_, record = load(released.images / "mpi-cpu/releases.json")
     assert record.rollback
@@ -66,7 +66,9 @@ def test_the_ledger_records_it_as_a_roll_back(released: Project) -> None:
     assert record.rollback.time[:10] == record.date
 
 
-def test_an_existing_tag_moves_in_each_registry(released: Project, proxies: tuple[Proxy, Proxy]) -> None:
+def test_an_existing_tag_moves_in_each_registry(
+    released: ProjectSettings, proxies: tuple[Proxy, Proxy]
+) -> None:
     first, second = map(repository, proxies)
     manifest = first.manifest(DIGEST)
     assert manifest
@@ -80,7 +82,7 @@ def test_an_existing_tag_moves_in_each_registry(released: Project, proxies: tupl
     assert second.digest_of("mpi-cpu") == DIGEST
 
 
-def test_the_latest_release_is_not_recorded_again(released: Project) -> None:
+def test_the_latest_release_is_not_recorded_again(released: ProjectSettings) -> None:
     rolled_back(released, DIGEST)
     before = load(released.images / "mpi-cpu/releases.json")
     _, lines = rolled_back(released, DIGEST)
@@ -88,7 +90,7 @@ def test_the_latest_release_is_not_recorded_again(released: Project) -> None:
     assert load(released.images / "mpi-cpu/releases.json") == before
 
 
-def refused(project: Project, release: str, kind: type[BakehouseError]) -> str:
+def refused(project: ProjectSettings, release: str, kind: type[BakehouseError]) -> str:
     before = load(project.images / "mpi-cpu/releases.json")
     with pytest.raises(kind) as caught:
         rolled_back(project, release)
@@ -96,19 +98,21 @@ def refused(project: Project, release: str, kind: type[BakehouseError]) -> str:
     return caught.value.diagnostics[0].message
 
 
-def test_a_release_that_a_registry_lost_is_refused(released: Project, proxies: tuple[Proxy, Proxy]) -> None:
+def test_a_release_that_a_registry_lost_is_refused(
+    released: ProjectSettings, proxies: tuple[Proxy, Proxy]
+) -> None:
     rolled_back(released, DIGEST)
     assert refused(released, NEW, PublishError) == f"`{proxies[0].host}` no longer has {NEW[:19]}"
 
 
-def test_an_unknown_release_is_refused(released: Project) -> None:
+def test_an_unknown_release_is_refused(released: ProjectSettings) -> None:
     assert refused(released, "v1", UsageError) == "no release is named `v1`"
 
 
-def test_the_moving_tag_names_no_release(released: Project) -> None:
+def test_the_moving_tag_names_no_release(released: ProjectSettings) -> None:
     message = "the ledger does not record where the moving tag `mpi-cpu` points"
     assert refused(released, "mpi-cpu", UsageError) == message
 
 
-def test_a_candidate_is_refused(project: Project) -> None:
+def test_a_candidate_is_refused(project: ProjectSettings) -> None:
     assert refused(project, DIGEST, UsageError) == f"no release is named `{DIGEST}`"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.trust_settings import ScanRules
 from bakehouse.errors import Diagnostic, TrustError, UsageError
 from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan
@@ -391,7 +391,7 @@ def test_a_hundred_of_a_hundred_unacceptable_scans_are_refused(keys: dict[str, K
 
 
 def test_a_scan_is_signed_in_every_registry(
-    project: Project, proxies: tuple[Proxy, Proxy], key: KeyFiles
+    project: ProjectSettings, proxies: tuple[Proxy, Proxy], key: KeyFiles
 ) -> None:
     records = require_all_published(project, [IMAGE])
     sign_scans(project, records, CLEAN, NOW, Bundler(key.signer), print)
@@ -399,7 +399,7 @@ def test_a_scan_is_signed_in_every_registry(
     assert [signed(each, key) for each in proxies] == [[SCAN]] * 2
 
 
-def test_a_signed_scan_is_recorded_in_the_ledger(project: Project, key: KeyFiles) -> None:
+def test_a_signed_scan_is_recorded_in_the_ledger(project: ProjectSettings, key: KeyFiles) -> None:
     [before] = open_ledger(project).records("mpi-cpu")
     source = Source("Trivy 0.69", "trivy.json", ("mpi-cpu",), "2026-11-20")
     report = report_of(openssl("HIGH", "HIGH", "", "ODD"), sources=[source], not_scanned=[FILES])
@@ -430,14 +430,14 @@ def test_the_newest_scan_of_each_key_stays_in_the_ledger() -> None:
     assert with_known_facts(replace(a_record(), digest=OTHER), [record]).scans == ()
 
 
-def refused_sources(project: Project, key: KeyFiles, *sources: Source) -> list[Diagnostic]:
+def refused_sources(project: ProjectSettings, key: KeyFiles, *sources: Source) -> list[Diagnostic]:
     records = require_all_published(project, [IMAGE])
     with pytest.raises(UsageError) as caught:
         sign_scans(project, records, report_of(sources=sources), NOW, Bundler(key.signer), print)
     return list(caught.value.diagnostics)
 
 
-def test_reports_without_a_time_are_not_signed(project: Project, key: KeyFiles) -> None:
+def test_reports_without_a_time_are_not_signed(project: ProjectSettings, key: KeyFiles) -> None:
     assert refused_sources(project, key, Source("Trivy", "trivy.sarif", ("mpi-cpu",))) == [
         Diagnostic(
             "the report `trivy.sarif` of Trivy has no time, so the age of its data is unknown",
@@ -446,7 +446,7 @@ def test_reports_without_a_time_are_not_signed(project: Project, key: KeyFiles) 
     ]
 
 
-def test_reports_of_different_builds_are_not_signed(project: Project, key: KeyFiles) -> None:
+def test_reports_of_different_builds_are_not_signed(project: ProjectSettings, key: KeyFiles) -> None:
     first = Source("Trivy", "trivy.json", ("mpi-cpu",), "2026-11-20", frozenset((DIGEST, digest_of(CONFIG))))
     other = Source("Grype", "grype.json", ("mpi-cpu",), "2026-11-20", frozenset((OTHER,)))
 
@@ -458,7 +458,7 @@ def test_reports_of_different_builds_are_not_signed(project: Project, key: KeyFi
     ]
 
 
-def test_an_unpublished_image_cannot_be_signed(project: Project) -> None:
+def test_an_unpublished_image_cannot_be_signed(project: ProjectSettings) -> None:
     changed_image = replace(IMAGE, key=type(IMAGE.key)("0" * 64))
     with pytest.raises(UsageError, match="`mpi-cpu` was not published from this recipe"):
         scan_signing.require_all_published(project, [changed_image])

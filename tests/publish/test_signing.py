@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.errors import Diagnostic, DifferenceError, PublishError, Reason, TrustError, UsageError
 from bakehouse.fetch.retry import RetryPolicy
@@ -127,16 +127,16 @@ def test_a_registry_that_rejects_statements_leaves_the_image_published(
     )
 
 
-def promote_candidate(project: Project) -> ReleaseRecord:
+def promote_candidate(project: ProjectSettings) -> ReleaseRecord:
     return promote.promote_image(project, IMAGE, print, PublishOptions())
 
 
-def released(project: Project) -> list[ReleaseRecord]:
+def released(project: ProjectSettings) -> list[ReleaseRecord]:
     return [record for record in open_ledger(project).records("mpi-cpu") if record.is_released]
 
 
 def test_a_promotion_signs_the_image_and_its_tests_in_every_registry(
-    project: Project, proxies: tuple[Proxy, Proxy], key: KeyFiles
+    project: ProjectSettings, proxies: tuple[Proxy, Proxy], key: KeyFiles
 ) -> None:
     record = promote_candidate(replace(project, signing_key=str(key.private)))
 
@@ -145,13 +145,15 @@ def test_a_promotion_signs_the_image_and_its_tests_in_every_registry(
     assert released(project) == [record]
 
 
-def test_a_promotion_without_a_key_signs_nothing(project: Project, proxies: tuple[Proxy, Proxy]) -> None:
+def test_a_promotion_without_a_key_signs_nothing(
+    project: ProjectSettings, proxies: tuple[Proxy, Proxy]
+) -> None:
     assert promote_candidate(project).artifacts == ()
     assert repository(proxies[0]).contents(DIGEST, bundle.MEDIA_TYPE) == {}
 
 
 def test_a_candidate_that_does_not_meet_the_policy_gets_no_release_tag(
-    project: Project, proxies: tuple[Proxy, Proxy], key: KeyFiles
+    project: ProjectSettings, proxies: tuple[Proxy, Proxy], key: KeyFiles
 ) -> None:
     policed = replace(
         project, signing_key=str(key.private), policy=Policy((key.public,), require=REQUIREMENTS)
@@ -170,7 +172,7 @@ def test_a_candidate_that_does_not_meet_the_policy_gets_no_release_tag(
 
 
 def test_a_signed_candidate_meets_the_policy(
-    project: Project, proxies: tuple[Proxy, Proxy], key: KeyFiles, push: Sign
+    project: ProjectSettings, proxies: tuple[Proxy, Proxy], key: KeyFiles, push: Sign
 ) -> None:
     push().require_all()
     clean = SecurityReport(("mpi-cpu",), (), (), ())
@@ -187,7 +189,7 @@ def test_a_signed_candidate_meets_the_policy(
 
 
 def test_a_promotion_records_the_scan_with_the_waivers_that_it_accepted(
-    project: Project, key: KeyFiles, push: Sign
+    project: ProjectSettings, key: KeyFiles, push: Sign
 ) -> None:
     push().require_all()
     usage = Usage("mpi-cpu", "base debian 12", in_image=True)
@@ -211,7 +213,7 @@ def test_a_promotion_records_the_scan_with_the_waivers_that_it_accepted(
 
 
 def test_an_unusable_key_ends_a_promotion_before_any_request(
-    project: Project, proxies: tuple[Proxy, Proxy], tmp_path: Path
+    project: ProjectSettings, proxies: tuple[Proxy, Proxy], tmp_path: Path
 ) -> None:
     with pytest.raises(TrustError, match="cannot read the key"):
         promote_candidate(replace(project, signing_key=str(tmp_path / "gone.pem")))
@@ -219,7 +221,7 @@ def test_an_unusable_key_ends_a_promotion_before_any_request(
 
 
 def test_a_promotion_whose_statements_are_rejected_is_recorded(
-    project: Project, proxies: tuple[Proxy, Proxy], key: KeyFiles
+    project: ProjectSettings, proxies: tuple[Proxy, Proxy], key: KeyFiles
 ) -> None:
     proxies[0].fail("PUT", "/manifests/sha256:", 405, error_body("UNSUPPORTED", "not supported"))
     with pytest.raises(PublishError) as caught:
@@ -231,7 +233,7 @@ def test_a_promotion_whose_statements_are_rejected_is_recorded(
 
 
 def test_a_policy_is_not_met_by_statements_that_could_not_be_attached(
-    project: Project, proxies: tuple[Proxy, Proxy], key: KeyFiles
+    project: ProjectSettings, proxies: tuple[Proxy, Proxy], key: KeyFiles
 ) -> None:
     for proxy in proxies:
         proxy.fail("PUT", "/manifests/sha256:", 405, error_body("UNSUPPORTED", "not supported"))
@@ -243,14 +245,14 @@ def test_a_policy_is_not_met_by_statements_that_could_not_be_attached(
 
 
 def test_a_rebuild_is_signed_in_every_registry(
-    project: Project, proxies: tuple[Proxy, Proxy], key: KeyFiles
+    project: ProjectSettings, proxies: tuple[Proxy, Proxy], key: KeyFiles
 ) -> None:
     signing.sign_rebuild(project, IMAGE, DIGEST, ["overlay2"], Bundler(key.signer), print)
 
     assert [signed(proxy, key) for proxy in proxies] == [[REBUILD]] * 2
 
 
-def test_a_rebuild_with_another_digest_is_a_difference(project: Project, key: KeyFiles) -> None:
+def test_a_rebuild_with_another_digest_is_a_difference(project: ProjectSettings, key: KeyFiles) -> None:
     other = Digest("sha256:" + "5f" * 32)
     with pytest.raises(DifferenceError) as caught:
         signing.sign_rebuild(project, IMAGE, other, ["overlay2"], Bundler(key.signer), print)
@@ -263,13 +265,13 @@ def test_a_rebuild_with_another_digest_is_a_difference(project: Project, key: Ke
     )
 
 
-def test_a_rebuild_of_an_unpublished_recipe(project: Project, key: KeyFiles) -> None:
+def test_a_rebuild_of_an_unpublished_recipe(project: ProjectSettings, key: KeyFiles) -> None:
     changed = replace(IMAGE, key=type(IMAGE.key)("0" * 64))
     with pytest.raises(UsageError, match="`mpi-cpu` was not published from this recipe"):
         signing.sign_rebuild(project, changed, DIGEST, ["overlay2"], Bundler(key.signer), print)
 
 
-def test_a_rebuild_needs_a_key(project: Project) -> None:
+def test_a_rebuild_needs_a_key(project: ProjectSettings) -> None:
     with pytest.raises(UsageError) as caught:
         signing.require_bundler(project)
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.errors import Diagnostic, PublishError, UsageError
 from bakehouse.pipeline import publish
@@ -26,12 +26,12 @@ TEAM = RegistrySettings(
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path: Path) -> ProjectSettings:
     own = RegistrySettings("own", host="registry.example.com:5000", prefix="images")
-    return Project(tmp_path, (), registry="team", registries={"team": TEAM, "own": own})
+    return ProjectSettings(tmp_path, (), registry="team", registries={"team": TEAM, "own": own})
 
 
-def resolved(project: Project, to: str) -> Destination:
+def resolved(project: ProjectSettings, to: str) -> Destination:
     with destination(project, to, print) as target:
         return target
 
@@ -41,7 +41,7 @@ def hosts(target: Destination) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("to", ["team", ""])
-def test_a_registry_of_the_settings_has_an_address_in_each_region(project: Project, to: str) -> None:
+def test_a_registry_of_the_settings_has_an_address_in_each_region(project: ProjectSettings, to: str) -> None:
     target = resolved(project, to)
     assert hosts(target) == [EU, f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com"]
     assert (target.prefix, target.scan) == ("ml", "HIGH")
@@ -58,12 +58,12 @@ def test_a_registry_of_the_settings_has_an_address_in_each_region(project: Proje
         ("localhost:5000/x", "localhost:5000", "x"),
     ],
 )
-def test_a_prefix_may_follow(project: Project, to: str, host: str, prefix: str) -> None:
+def test_a_prefix_may_follow(project: ProjectSettings, to: str, host: str, prefix: str) -> None:
     target = resolved(project, to)
     assert (hosts(target)[0], target.prefix) == (host, prefix)
 
 
-def test_an_address_of_the_settings_is_reached_as_they_say(project: Project) -> None:
+def test_an_address_of_the_settings_is_reached_as_they_say(project: ProjectSettings) -> None:
     [registry] = resolved(project, f"{EU}/team").registries
     assert isinstance(registry, EcrRegistry)
     assert registry.aws.access.profile == "ci"
@@ -73,7 +73,7 @@ def test_an_address_of_the_settings_is_reached_as_they_say(project: Project) -> 
     assert other.aws.access.profile == ""
 
 
-def test_other_hosts_are_known_by_docker_s_login(project: Project) -> None:
+def test_other_hosts_are_known_by_docker_s_login(project: ProjectSettings) -> None:
     [registry] = resolved(project, "registry.example.com/team").registries
     assert isinstance(registry, NamedRegistry)
 
@@ -91,13 +91,13 @@ def test_other_hosts_are_known_by_docker_s_login(project: Project) -> None:
         ),
     ],
 )
-def test_an_invalid_name(project: Project, to: str, diagnostic: Diagnostic) -> None:
+def test_an_invalid_name(project: ProjectSettings, to: str, diagnostic: Diagnostic) -> None:
     with pytest.raises(UsageError) as caught:
         resolved(project, to)
     assert caught.value.diagnostics == (diagnostic,)
 
 
-def test_a_misspelled_region_is_reported_before_any_request(project: Project) -> None:
+def test_a_misspelled_region_is_reported_before_any_request(project: ProjectSettings) -> None:
     with pytest.raises(PublishError) as caught:
         resolved(project, f"{ACCOUNT}.dkr.ecr.eu-wset-1.amazonaws.com/team")
     assert caught.value.diagnostics == (
@@ -105,7 +105,7 @@ def test_a_misspelled_region_is_reported_before_any_request(project: Project) ->
     )
 
 
-def test_a_mistake_in_one_table_does_not_keep_another_from_being_used(project: Project) -> None:
+def test_a_mistake_in_one_table_does_not_keep_another_from_being_used(project: ProjectSettings) -> None:
     wrong = RegistrySettings("wrong", account=ACCOUNT, regions=("eu-wst-1",))
     project = replace(project, registries={"wrong": wrong, **project.registries})
     assert hosts(resolved(project, EU)) == [EU]
@@ -127,7 +127,7 @@ def test_a_mistake_in_one_table_does_not_keep_another_from_being_used(project: P
     ],
 )
 def test_what_can_be_no_destination_is_refused_before_anything_is_built(
-    project: Project, to: str, message: str, monkeypatch: pytest.MonkeyPatch
+    project: ProjectSettings, to: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish, "ensure_built", None)
     workspace = cast("Workspace", SimpleNamespace(project=project))
@@ -137,11 +137,11 @@ def test_what_can_be_no_destination_is_refused_before_anything_is_built(
 
 
 @pytest.mark.parametrize("to", ["", "team", "own/more", "local", "ecr/x", "localhost:5000/x", f"{EU}/team"])
-def test_what_can_be_a_destination_is_let_in(project: Project, to: str) -> None:
+def test_what_can_be_a_destination_is_let_in(project: ProjectSettings, to: str) -> None:
     check_selection(project, to)
 
 
-def test_an_unknown_region_in_the_settings_is_refused_too(project: Project) -> None:
+def test_an_unknown_region_in_the_settings_is_refused_too(project: ProjectSettings) -> None:
     wrong = replace(project, registries={"team": replace(TEAM, regions=("eu-wst-1",))})
     with pytest.raises(PublishError, match="unknown AWS region `eu-wst-1`"):
         check_selection(wrong, "")

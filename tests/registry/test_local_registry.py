@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine import docker, provision
 from bakehouse.engine.protocol import EngineHost
 from bakehouse.errors import Diagnostic, EngineError, PublishError, Reason, UsageError
@@ -94,9 +94,9 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
 
 
 @pytest.fixture
-def project(tmp_path: Path, asked: Callable[[], list[list[str]]]) -> Iterator[Project]:
+def project(tmp_path: Path, asked: Callable[[], list[list[str]]]) -> Iterator[ProjectSettings]:
     with kept_port() as port:
-        project = Project(tmp_path / "project", (), registry_port=port, user_state=tmp_path / "state")
+        project = ProjectSettings(tmp_path / "project", (), registry_port=port, user_state=tmp_path / "state")
         yield project
         local_registry(project).stop()
 
@@ -109,7 +109,7 @@ def ends(registry: EmbeddedRegistry) -> bool:
     return False
 
 
-def test_a_kept_registry_runs_until_it_is_stopped(project: Project) -> None:
+def test_a_kept_registry_runs_until_it_is_stopped(project: ProjectSettings) -> None:
     with local_registry(project, print) as registry:
         registry.keep()
     assert registry.is_running()
@@ -120,19 +120,19 @@ def test_a_kept_registry_runs_until_it_is_stopped(project: Project) -> None:
     assert not registry.is_running()
 
 
-def test_without_keep_it_ends_with_its_last_user(project: Project) -> None:
+def test_without_keep_it_ends_with_its_last_user(project: ProjectSettings) -> None:
     with local_registry(project, print) as registry:
         assert registry.is_running()
     assert ends(registry)
 
 
-def test_an_interrupted_user_leaves_nothing(project: Project) -> None:
+def test_an_interrupted_user_leaves_nothing(project: ProjectSettings) -> None:
     with pytest.raises(KeyboardInterrupt), local_registry(project, print) as registry:
         raise KeyboardInterrupt
     assert ends(registry)
 
 
-def test_the_file_of_a_registry_that_was_killed_does_not_keep_the_next_one(project: Project) -> None:
+def test_the_file_of_a_registry_that_was_killed_does_not_keep_the_next_one(project: ProjectSettings) -> None:
     project.registry_state.mkdir(parents=True)
     (project.registry_state / "keep").touch()
     with local_registry(project, print) as registry:
@@ -140,7 +140,7 @@ def test_the_file_of_a_registry_that_was_killed_does_not_keep_the_next_one(proje
     assert ends(registry)
 
 
-def test_a_start_removes_the_uploads_of_killed_pushes(project: Project) -> None:
+def test_a_start_removes_the_uploads_of_killed_pushes(project: ProjectSettings) -> None:
     repository = project.registry_state / "data/docker/registry/v2/repositories/bakehouse/mpi-cpu"
     upload, layer = repository / "_uploads/81fc9804/data", repository / "_layers/sha256/link"
     for path in (upload, layer):
@@ -152,14 +152,14 @@ def test_a_start_removes_the_uploads_of_killed_pushes(project: Project) -> None:
     assert (upload.exists(), layer.exists()) == (False, True)
 
 
-def test_a_kept_registry_ends_with_its_directory(project: Project) -> None:
+def test_a_kept_registry_ends_with_its_directory(project: ProjectSettings) -> None:
     with local_registry(project, print) as registry:
         registry.keep()
     shutil.rmtree(project.registry_state)
     assert ends(registry)
 
 
-def test_a_registry_in_use_is_not_stopped(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_in_use_is_not_stopped(project: ProjectSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bakehouse.registry.local_registry._STOP_SECONDS", 0.3)
     with local_registry(project, print) as registry:
         registry.keep()
@@ -175,7 +175,7 @@ def test_a_registry_in_use_is_not_stopped(project: Project, monkeypatch: pytest.
     assert ends(registry)
 
 
-def test_all_projects_of_a_user_share_it(project: Project, tmp_path: Path) -> None:
+def test_all_projects_of_a_user_share_it(project: ProjectSettings, tmp_path: Path) -> None:
     other = replace(project, root=tmp_path / "other")
     manage_local(project, "start", print)
     assert manage_local(other, "status", print).running
@@ -185,12 +185,12 @@ def test_all_projects_of_a_user_share_it(project: Project, tmp_path: Path) -> No
     assert not manage_local(other, "stop", print).running
 
 
-def test_another_port_is_another_registry(project: Project) -> None:
+def test_another_port_is_another_registry(project: ProjectSettings) -> None:
     assert project.registry_state.name == f"registry-{project.registry_port}"
     assert replace(project, registry_port=1).registry_state.name == "registry-1"
 
 
-def test_the_port_of_another_user(project: Project, tmp_path: Path) -> None:
+def test_the_port_of_another_user(project: ProjectSettings, tmp_path: Path) -> None:
     other = replace(project, user_state=tmp_path / "other")
     manage_local(project, "start", print)
     for action in ("start", "status"):
@@ -210,7 +210,7 @@ def test_the_port_of_another_user(project: Project, tmp_path: Path) -> None:
 
 
 def test_it_is_a_container_on_loopback_with_a_network_of_its_own(
-    project: Project, asked: Callable[[], list[list[str]]], monkeypatch: pytest.MonkeyPatch
+    project: ProjectSettings, asked: Callable[[], list[list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGISTRY_HTTP_ADDR", "0.0.0.0:5000")
     with local_registry(project, print):
@@ -245,7 +245,7 @@ def test_it_is_a_container_on_loopback_with_a_network_of_its_own(
 
 
 def test_an_engine_without_files_of_this_host_stores_images_in_a_volume(
-    project: Project, asked: Callable[[], list[list[str]]], monkeypatch: pytest.MonkeyPatch
+    project: ProjectSettings, asked: Callable[[], list[list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(docker, "connect", lambda: engine(shares_files=False))
     with local_registry(project, print):
@@ -267,7 +267,9 @@ def test_an_engine_without_files_of_this_host_stores_images_in_a_volume(
     assert manage_local(project, "status", print).bytes == 0
 
 
-def test_a_stopped_registry_has_no_container(project: Project, asked: Callable[[], list[list[str]]]) -> None:
+def test_a_stopped_registry_has_no_container(
+    project: ProjectSettings, asked: Callable[[], list[list[str]]]
+) -> None:
     manage_local(project, "start", print)
     manage_local(project, "stop", print)
     assert asked()[-1] == ["network", "inspect", f"bakehouse-registry-{project.registry_port}"]
@@ -277,7 +279,7 @@ def test_a_stopped_registry_has_no_container(project: Project, asked: Callable[[
 
 
 def test_a_rootless_engine_runs_it_as_the_user_that_owns_its_files(
-    project: Project, asked: Callable[[], list[list[str]]], monkeypatch: pytest.MonkeyPatch
+    project: ProjectSettings, asked: Callable[[], list[list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(provision, "ensure", lambda *_: replace(ENGINE, rootless=True))
     with local_registry(project, print):
@@ -294,7 +296,7 @@ def test_only_a_directory_of_a_user_is_read_without_selinux(
     selinux: bool,
     shares_files: bool,
     is_unconfined: bool,
-    project: Project,
+    project: ProjectSettings,
     asked: Callable[[], list[list[str]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -305,7 +307,9 @@ def test_only_a_directory_of_a_user_is_read_without_selinux(
     assert ("label=disable" in asked()[3]) == is_unconfined
 
 
-def test_an_engine_that_cannot_be_used_starts_none(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_cannot_be_used_starts_none(
+    project: ProjectSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise EngineError("no container engine answers")
 
@@ -315,7 +319,7 @@ def test_an_engine_that_cannot_be_used_starts_none(project: Project, monkeypatch
     assert not local_registry(project).is_running()
 
 
-def test_the_task(project: Project) -> None:
+def test_the_task(project: ProjectSettings) -> None:
     host, data = f"127.0.0.1:{project.registry_port}", f"{project.registry_state}/data"
 
     def text(action: str) -> str:
@@ -330,7 +334,7 @@ def test_the_task(project: Project) -> None:
     assert text("stop") == f"the registry at {host} is not running; 5 bytes in {data}\n"
 
 
-def test_a_push_keeps_the_registry(project: Project) -> None:
+def test_a_push_keeps_the_registry(project: ProjectSettings) -> None:
     lines: list[str] = []
     with local_registry(project, print) as registry:
         image_push._keep_registries([registry], lines.append)
@@ -338,7 +342,7 @@ def test_a_push_keeps_the_registry(project: Project) -> None:
     assert lines == [f"the registry at {registry.host} keeps running; `bake registry stop` stops it"]
 
 
-def test_an_unknown_action(project: Project) -> None:
+def test_an_unknown_action(project: ProjectSettings) -> None:
     with pytest.raises(UsageError) as caught:
         manage_local(project, "strat", print)
     assert caught.value.diagnostics == (

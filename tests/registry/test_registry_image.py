@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.apt_lock import apt_locks
-from bakehouse.catalog.project import HOME, Project
+from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.engine import daemon_info
 from bakehouse.engine.daemon_info import ProgramResult
 from bakehouse.errors import Diagnostic, PublishError, Reason
@@ -17,9 +17,9 @@ from tests.support.debian_packages import deb
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path: Path) -> ProjectSettings:
     (tmp_path / "mirror").mkdir()
-    return Project(tmp_path, (), mirrors=(str(tmp_path / "mirror"),), cache=tmp_path / "cache")
+    return ProjectSettings(tmp_path, (), mirrors=(str(tmp_path / "mirror"),), cache=tmp_path / "cache")
 
 
 def test_each_platform_has_locked_packages() -> None:
@@ -44,7 +44,7 @@ def test_a_platform_without_locked_packages_is_named() -> None:
 
 
 def test_an_image_that_the_engine_has_is_not_made_again(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    project: ProjectSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon_info, "docker", lambda *_: ProgramResult(0, "[]"))
     reference = registry_image.ensure(project, PLATFORM, print)
@@ -64,7 +64,7 @@ def test_the_layer_has_programs_and_licences_alone(tmp_path: Path) -> None:
 
 
 def test_a_package_that_cannot_be_downloaded_is_the_reason(
-    project: Project, monkeypatch: pytest.MonkeyPatch
+    project: ProjectSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon_info, "docker", lambda *_: ProgramResult(1, ""))
     monkeypatch.setattr("bakehouse.fetch.sources.DownloadConfig.offers", lambda *_: ())

@@ -11,7 +11,7 @@ from bakehouse.analysis.size_log import record_size
 from bakehouse.analysis.sizes import OwnedDirectory
 from bakehouse.builder import run_log
 from bakehouse.builder.verify import Outcome
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import PublishError
@@ -277,7 +277,7 @@ def test_images_share_stages_by_build_key(site: Site) -> None:
 
 
 def test_paths_do_not_depend_on_the_machine(tmp_path: Path) -> None:
-    project = Project(tmp_path / "project", (), state_directory=None)
+    project = ProjectSettings(tmp_path / "project", (), state_directory=None)
 
     assert versions.relative(tmp_path / "project/recipes/a.yaml", project) == "recipes/a.yaml"
     assert versions.relative(tmp_path / "elsewhere/a.yaml", project) == "a.yaml"

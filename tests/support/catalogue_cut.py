@@ -9,7 +9,7 @@ from typing import Any
 from packaging.version import Version
 
 from bakehouse.catalog.catalog import load_catalog
-from bakehouse.catalog.project import HOME, Project
+from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.plan.workspace import Workspace
 from bakehouse.upstream.release_draft import read_copy
 from bakehouse.upstream.release_entry import entry_text, read_entry
@@ -38,7 +38,7 @@ def cut_workspace(directory: Path, cut: Cut, change: Callable[[str], str] = lamb
         path = components / name / "component.yaml"
         path.write_text(change(path.read_text()))
     recipes = directory / "recipes"
-    return Workspace(Project(directory, (recipes,)), load_catalog([recipes]), {}, {})
+    return Workspace(ProjectSettings(directory, (recipes,)), load_catalog([recipes]), {}, {})
 
 
 def _remove_releases(directory: Path, versions: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.up_to_date import record_build
 from bakehouse.builder.verify import Outcome
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.ledger.releases import ReleaseRecord, text_of
@@ -30,7 +30,9 @@ class Site:
     @property
     def workspace(self) -> Workspace:
         tree = self.tree
-        return Workspace(Project(tree.root, (tree.root,)), tree.catalog(), tree.recipes(), templates())
+        return Workspace(
+            ProjectSettings(tree.root, (tree.root,)), tree.catalog(), tree.recipes(), templates()
+        )
 
     @property
     def planned(self) -> Image:

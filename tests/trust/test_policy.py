@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.verify import Outcome
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Reason, TrustError
@@ -200,7 +200,7 @@ def test_a_registry_that_fails_is_not_taken_for_one_without_statements(team: Tea
 
 
 def test_a_project_without_a_policy_asks_no_registry(team: Team, tmp_path: Path) -> None:
-    policy.require(Project(tmp_path, ()), team.record, print)
+    policy.require(ProjectSettings(tmp_path, ()), team.record, print)
 
     assert team.proxy.requests == []
 
@@ -209,7 +209,7 @@ def test_a_release_is_checked_in_its_registry(
     team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    project = Project(tmp_path, (), policy=replace(team.policy, require=("signature",)))
+    project = ProjectSettings(tmp_path, (), policy=replace(team.policy, require=("signature",)))
 
     with pytest.raises(TrustError, match="does not meet"):
         policy.require(project, team.record, print)

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.trust_settings import Policy
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke_report
@@ -34,9 +34,9 @@ def keys(tmp_path: Path) -> dict[str, KeyFiles]:
 
 
 @pytest.fixture
-def team(tmp_path: Path, proxies: tuple[Proxy, Proxy], keys: dict[str, KeyFiles]) -> Project:
+def team(tmp_path: Path, proxies: tuple[Proxy, Proxy], keys: dict[str, KeyFiles]) -> ProjectSettings:
     """A project with an untested candidate and a policy that trusts `tester`."""
-    project = Project(tmp_path, (), policy=Policy((keys["tester"].public,)))
+    project = ProjectSettings(tmp_path, (), policy=Policy((keys["tester"].public,)))
     open_ledger(project).add(candidate(*proxies))
     return project
 
@@ -44,16 +44,16 @@ def team(tmp_path: Path, proxies: tuple[Proxy, Proxy], keys: dict[str, KeyFiles]
 def written(directory: Path, key: KeyFiles | None, report: SmokeReport = REPORT) -> Path:
     """Write the report of a machine with this signing key."""
     path = directory / "seen.json"
-    machine = Project(directory, (), signing_key=str(key.private) if key else "")
+    machine = ProjectSettings(directory, (), signing_key=str(key.private) if key else "")
     smoke_report.write(report, path, signed_report.signer(machine))
     return path
 
 
-def promoted(team: Project, path: Path) -> str:
+def promoted(team: ProjectSettings, path: Path) -> str:
     return promote.promote_image(team, IMAGE, print, PublishOptions(reports=(path,))).digest
 
 
-def refused(team: Project, path: Path) -> str:
+def refused(team: ProjectSettings, path: Path) -> str:
     """Return the error of a promotion, which attached and released nothing."""
     with pytest.raises(TrustError) as caught:
         promoted(team, path)
@@ -63,16 +63,18 @@ def refused(team: Project, path: Path) -> str:
 
 
 def test_a_report_that_a_trusted_key_signed_is_accepted(
-    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+    team: ProjectSettings, tmp_path: Path, keys: dict[str, KeyFiles]
 ) -> None:
     assert promoted(team, written(tmp_path, keys["tester"])) == DIGEST
 
 
-def test_a_signed_report_needs_no_policy(team: Project, tmp_path: Path, keys: dict[str, KeyFiles]) -> None:
+def test_a_signed_report_needs_no_policy(
+    team: ProjectSettings, tmp_path: Path, keys: dict[str, KeyFiles]
+) -> None:
     assert promoted(replace(team, policy=None), written(tmp_path, keys["stranger"])) == DIGEST
 
 
-def test_a_report_without_a_signature_is_refused(team: Project, tmp_path: Path) -> None:
+def test_a_report_without_a_signature_is_refused(team: ProjectSettings, tmp_path: Path) -> None:
     assert refused(team, written(tmp_path, None)) == dedent("""\
         error: `DIR/seen.json` is not signed, but the project has a policy
           trusted  DIR/tester.pub
@@ -82,7 +84,7 @@ def test_a_report_without_a_signature_is_refused(team: Project, tmp_path: Path) 
 
 
 def test_a_report_that_a_stranger_signed_is_refused(
-    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+    team: ProjectSettings, tmp_path: Path, keys: dict[str, KeyFiles]
 ) -> None:
     assert refused(team, written(tmp_path, keys["stranger"])) == dedent("""\
         error: the signature of `DIR/seen.json` was refused
@@ -94,7 +96,7 @@ def test_a_report_that_a_stranger_signed_is_refused(
 
 
 def test_a_changed_report_with_a_new_sha256_is_refused(
-    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+    team: ProjectSettings, tmp_path: Path, keys: dict[str, KeyFiles]
 ) -> None:
     path = written(tmp_path, keys["tester"])
     signature = json.loads(path.read_text())["signature"]
@@ -106,7 +108,7 @@ def test_a_changed_report_with_a_new_sha256_is_refused(
 
 
 def test_the_signature_of_another_statement_is_refused(
-    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+    team: ProjectSettings, tmp_path: Path, keys: dict[str, KeyFiles]
 ) -> None:
     path = written(tmp_path, None)
     document = json.loads(path.read_text())
@@ -118,7 +120,7 @@ def test_the_signature_of_another_statement_is_refused(
 
 
 def test_the_signature_of_another_image_s_report_is_refused(
-    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+    team: ProjectSettings, tmp_path: Path, keys: dict[str, KeyFiles]
 ) -> None:
     path = written(tmp_path, None)
     document = json.loads(path.read_text())
@@ -131,7 +133,7 @@ def test_the_signature_of_another_image_s_report_is_refused(
 
 
 @pytest.mark.parametrize("signature", [3, "x", [], {}, {"mediaType": bundle.MEDIA_TYPE}])
-def test_a_damaged_signature_is_refused(team: Project, tmp_path: Path, signature: object) -> None:
+def test_a_damaged_signature_is_refused(team: ProjectSettings, tmp_path: Path, signature: object) -> None:
     path = written(tmp_path, None)
     path.write_text(json.dumps({**json.loads(path.read_text()), "signature": signature}))
 
@@ -140,7 +142,7 @@ def test_a_damaged_signature_is_refused(team: Project, tmp_path: Path, signature
 
 
 def test_a_stale_report_is_refused_whoever_signed_it(
-    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+    team: ProjectSettings, tmp_path: Path, keys: dict[str, KeyFiles]
 ) -> None:
     path = written(tmp_path, keys["tester"], replace(REPORT, date="2026-01-02T03:04:05+00:00"))
 
@@ -149,7 +151,7 @@ def test_a_stale_report_is_refused_whoever_signed_it(
 
 
 def test_a_changed_field_is_reported_before_the_signature(
-    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+    team: ProjectSettings, tmp_path: Path, keys: dict[str, KeyFiles]
 ) -> None:
     path = written(tmp_path, keys["tester"])
     path.write_text(path.read_text().replace('"outcome": "passed"', '"outcome": "failed"'))
@@ -159,7 +161,7 @@ def test_a_changed_field_is_reported_before_the_signature(
 
 
 def test_an_unreadable_key_of_the_policy_attaches_nothing(
-    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+    team: ProjectSettings, tmp_path: Path, keys: dict[str, KeyFiles]
 ) -> None:
     path = written(tmp_path, keys["tester"])
     keys["tester"].public.unlink()

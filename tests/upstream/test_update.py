@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bakehouse.catalog.catalog import load_catalog
-from bakehouse.catalog.project import HOME, Project
+from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.catalog.recipe import read_recipes
 from bakehouse.cli import json_report
 from bakehouse.errors import BuildError, EngineError, Problems, UsageError
@@ -185,7 +185,7 @@ def workspace(tmp_path: Path) -> Workspace:
         path.write_text(text)
     (recipes / "images").mkdir()
     (recipes / "images" / "image.yaml").write_text(RECIPE)
-    project = Project(tmp_path, (recipes,))
+    project = ProjectSettings(tmp_path, (recipes,))
     catalog = load_catalog(project.recipe_roots)
     images = read_recipes(project.recipe_roots, catalog, project=tmp_path).by_name
     return Workspace(project, catalog, images, read_templates(HOME / "templates"))
@@ -766,7 +766,9 @@ def test_the_components_of_a_project_are_checked_by_default(tmp_path: Path) -> N
     roots = (HOME / "recipes", tmp_path / "recipes")
     catalog = load_catalog(roots)
     images = read_recipes(roots, catalog, project=tmp_path).by_name
-    workspace = Workspace(Project(tmp_path, roots), catalog, images, read_templates(HOME / "templates"))
+    workspace = Workspace(
+        ProjectSettings(tmp_path, roots), catalog, images, read_templates(HOME / "templates")
+    )
 
     def names(*patterns: str) -> list[str]:
         return [component.name for component in update.select(workspace, patterns, write=False)]

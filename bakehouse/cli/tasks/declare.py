@@ -17,7 +17,7 @@ from bakehouse.util import terminal
 from bakehouse.util.format import format_count
 
 if TYPE_CHECKING:
-    from bakehouse.catalog.project import Project
+    from bakehouse.catalog.project import ProjectSettings
     from bakehouse.plan.workspace import Selection, Workspace
     from bakehouse.sagemaker.launch import JobCallbacks
 
@@ -174,7 +174,7 @@ def split(images: str) -> list[str]:
     return [word for word in images.split(",") if word]
 
 
-def report_fallback(project: "Project") -> None:
+def report_fallback(project: "ProjectSettings") -> None:
     """Report the directory of written files outside a project."""
     if project.is_fallback:
         place = "Bakehouse's checkout" if IS_CHECKOUT else "this directory"
