@@ -2,7 +2,8 @@
 
 import base64
 import json
-import time
+
+import pytest
 
 from bakehouse.engine.buildkit_events import Log, Output, Step, StepTransfer, Tail, events
 
@@ -122,18 +123,15 @@ def test_a_damaged_object_is_kept_as_text_and_the_next_one_is_read() -> None:
     assert output.end()[0] == '{"logs": [}'
 
 
+@pytest.mark.timeout(30)
 def test_a_long_line_in_many_pieces_is_read_fast() -> None:
     output, line = Output(), json.dumps({"logs": ["x" * 20_000_000]}) + "\n"
-    began = time.process_time()
 
     objects = [
-        document
-        for start in range(0, len(line), 2_000)
-        for document in output.feed(line[start : start + 2_000])
+        document for start in range(0, len(line), 500) for document in output.feed(line[start : start + 500])
     ]
 
     assert objects == [json.loads(line)]
-    assert time.process_time() - began < 3
 
 
 def test_entries_in_an_unknown_form_are_left_out() -> None:

@@ -1,5 +1,6 @@
 """Shared fixtures: a user project, the fleet, built once, and an installed wheel of this checkout."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from uv import find_uv_bin
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.catalog.project import HOME
+from bakehouse.engine import dockerd, provision
+from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.pipeline.build import build
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, open_workspace, select
@@ -36,6 +39,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the long files, so that in the end no worker is left alone with one."""
     rank = {name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(LONG)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Start the engine again if a test ended it, so that only that test fails, and say why it ended."""
+    paths = DaemonPaths()
+    if item.get_closest_marker("engine") and "DOCKER_HOST" not in os.environ and paths.log.exists():
+        if dockerd.answers(paths.socket) or dockerd.answers(paths.socket):
+            return
+        log = "".join(f"  {line}\n" for line in paths.log.read_text(errors="replace").splitlines()[-30:])
+        terminal = sys.__stderr__ or sys.stderr
+        print(f"\nno engine answers before {item.nodeid}; end of {paths.log}:\n{log}", file=terminal)
+        provision.ensure(lambda _: True, lambda text: print(text, file=terminal))
 
 
 @pytest.fixture(scope="session")

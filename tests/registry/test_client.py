@@ -141,14 +141,12 @@ def test_an_answer_that_python_cannot_read_is_not_json(server: Server, body: byt
         server.repository().tags()
 
 
+@pytest.mark.timeout(20)
 def test_a_long_challenge_is_read_fast(server: Server) -> None:
     server.answers(Reply(401, {"WWW-Authenticate": "Bearer " + "a" * 60_000}, b""))
-    began = time.process_time()
 
     with pytest.raises(RegistryError):
         server.repository().tags()
-
-    assert time.process_time() - began < 2
 
 
 def test_a_repository_without_tags(server: Server) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.errors import BakehouseError
-from tests.support.mutated_inputs import MutatedInputs, Result
+from tests.support.mutated_inputs import MutatedInputs
 
 CASES = 120
 """Cases of each kind; `benchmarks/mutated_inputs.py` runs as many as there is time for."""
@@ -20,18 +20,15 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> MutatedInputs:
     return MutatedInputs(tmp_path_factory.mktemp("inputs") / "inputs")
 
 
-def test_no_mutant_causes_a_traceback_or_takes_long(inputs: MutatedInputs) -> None:
-    results: list[tuple[str, int, Result]] = []
+@pytest.mark.timeout(300)
+def test_no_mutant_causes_a_traceback_or_hangs(inputs: MutatedInputs) -> None:
     for name in inputs.surfaces:
         for case in range(20 if name in _SLOW else CASES):
             try:
-                results.append((name, case, inputs.run(name, *inputs.case(name, _SEED, case))))
+                inputs.run(name, *inputs.case(name, _SEED, case))
             except Exception as error:
                 error.add_note(f"--surface '{name}' --seed {_SEED} --case {case}")
                 raise
-
-    slowest = max(results, key=lambda result: result[2].seconds)
-    assert slowest[2].seconds < 2, slowest[:2]
 
 
 def test_valid_documents_are_taken(inputs: MutatedInputs) -> None:

@@ -4,7 +4,6 @@ import copy
 import json
 import re
 import shutil
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -111,8 +110,6 @@ class Outcome:
     text: str
     diagnostics: tuple[Diagnostic, ...]
     """Empty where it was taken."""
-    seconds: float
-    """CPU seconds of this process: the machine runs others."""
 
     @property
     def is_placed(self) -> bool:
@@ -174,14 +171,13 @@ class Mutations:
 
     def outcome(self, text: str, name: str = "") -> Outcome:
         """Return the result of the text of a recipe or a component."""
-        began = time.process_time()
         try:
             self.take(text.encode(errors="surrogatepass"), name)
         except BakehouseError as error:
             for diagnostic in error.diagnostics:
                 failure_text(diagnostic)
-            return Outcome(text, error.diagnostics, time.process_time() - began)
-        return Outcome(text, (), time.process_time() - began)
+            return Outcome(text, error.diagnostics)
+        return Outcome(text, ())
 
     def take(self, content: bytes, name: str = "") -> None:
         """Read, resolve and render a recipe, or a component of that name with an image that uses it."""

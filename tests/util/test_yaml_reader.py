@@ -1,7 +1,6 @@
 """YAML as nodes with places, within limits."""
 
 import contextlib
-import time
 from pathlib import Path
 
 import pytest
@@ -129,10 +128,8 @@ def test_endless_files_are_not_read_to_their_end() -> None:
 
 
 def parses_or_refuses(data: bytes) -> None:
-    start = time.process_time()
     with contextlib.suppress(RecipeError):
         parse(data, PATH)
-    assert time.process_time() - start < 1
 
 
 @settings(max_examples=150)
@@ -158,6 +155,7 @@ def test_no_damaged_recipe_does(sample: bytes, data: st.DataObject) -> None:
     parses_or_refuses(bytes(damaged))
 
 
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     "data",
     [
