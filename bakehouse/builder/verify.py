@@ -32,7 +32,7 @@ PROBES = Path(__file__).parents[1] / "probes"
 PROBE_SECONDS = 600.0
 _DIRECTORY = "/run/bakehouse"
 _RECORD = "verification.json"
-_IMAGE_PROBES = tuple(
+_CONTENTS, _LIBRARIES = (
     InstalledComponent(name, "", "", PROBES / f"{name}.py") for name in ("contents", "libraries")
 )
 """Checks of the whole image: of its files, and of what the loader finds."""
@@ -199,8 +199,10 @@ def check_results(image: Image, answers: str, seconds: float, log: Path, end: st
 
 
 def _probed(image: Image, options: ProbeOptions) -> tuple[InstalledComponent, ...]:
-    probes = (*_IMAGE_PROBES, *([_IMPORTS] if image.requirements else ()))
-    parts = (*image.all_parts, *(probes if options.with_checks else ()))
+    parts: tuple[InstalledComponent, ...] = image.all_parts
+    if options.with_checks:
+        # The files first: what a check imports may leave files, such as the fonts that matplotlib found.
+        parts = (_CONTENTS, *parts, _LIBRARIES, *([_IMPORTS] if image.requirements else ()))
     if options.components is None:
         return parts
     return tuple(part for part in parts if part.component in options.components)

@@ -624,13 +624,18 @@ def check_imports_do_not_replace_functions() -> str:
                 for user in users if names - harmless else ():
                     own = user.exported if user is not library else frozenset()
                     calls = sorted(((names - harmless) & user.bound) - own)
-                    if calls and owner(user) != package:
+                    if calls and owner(user) != package and not work_together(user, other):
                         problems.setdefault((user, package), replaced_text(user, library, other, calls))
     count = sum(map(len, packages.values()))
     loaders = ", ".join(sorted(package.rpartition("/")[2] for package in packages)) or "no package"
     evidence = f"libraries: {len(loaded)}; loaded for all by {loaders}: {count}"
     more = f"; functions with a stable interface in several: {len(accepted)}" if accepted else ""
     return require(problems.values(), evidence + more)
+
+
+def work_together(user: Library, other: Library) -> bool:
+    """Return whether a library was tried with the functions of another one instead of its own."""
+    return image().matches("together", f"{user.path} {other.path}")
 
 
 def global_packages() -> dict[str, list[Library]]:

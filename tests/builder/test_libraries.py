@@ -288,11 +288,12 @@ def test_nvshmem_for_a_newer_libfabric(files: Files) -> None:
     assert files.check("symbol_versions_are_defined")
 
 
-def test_numba_without_tbb(files: Files) -> None:
-    tbb = files.library("/usr/lib/libtbb.so.12", "int f(void) { return 0; }")
-    pool = f"{PACKAGES}/numba/np/ufunc/tbbpool.cpython-311-x86_64-linux-gnu.so"
-    files.library(pool, "int f(void); int g(void) { return f(); }", (tbb,))
-    (files.root / tbb.lstrip("/")).unlink()
+@pytest.mark.parametrize(("layer", "needed"), [("tbb", "libtbb.so.12"), ("omp", "libgomp.so.1.0.0")])
+def test_numba_without_a_threading_layer(layer: str, needed: str, files: Files) -> None:
+    library = files.library(f"/usr/lib/{needed}", "int f(void) { return 0; }")
+    pool = f"{PACKAGES}/numba/np/ufunc/{layer}pool.cpython-311-x86_64-linux-gnu.so"
+    files.library(pool, "int f(void); int g(void) { return f(); }", (library,))
+    (files.root / library.lstrip("/")).unlink()
 
     assert files.check("each_library_finds_its_libraries") == (
         "files: 1; libraries that they need: 1; optional plugins without theirs: 1"
@@ -424,6 +425,25 @@ def test_two_packages_that_define_the_same_functions(files: Files) -> None:
     (files.root / PACKAGES.lstrip("/") / "tensorflow/flags.py").write_text("")
     evidence = files.check("imports_do_not_replace_functions", environment)
     assert evidence == "libraries: 5; loaded for all by no package: 0"
+
+
+@pytest.mark.parametrize("release", [2500, 2600])
+def test_libraries_that_were_tried_together_are_those_of_one_release(release: int, files: Files) -> None:
+    """pyarrow 25 works with the functions of TensorFlow, which nobody tried with later releases."""
+    tensorflow, *_ = tensorflow_with_mpi(files, options=("-Wl,-Bsymbolic",))
+    source = "int hwloc_topology_load(void) { return 1; } int encrypt(void) { return hwloc_topology_load(); }"
+    parquet = files.library(f"{PACKAGES}/pyarrow/libparquet.so.{release}", source)
+    files.library(f"{PACKAGES}/pyarrow/_parquet.so", needed=(parquet,))
+    environment = {"LD_LIBRARY_PATH": "/opt/venv/lib"}
+
+    if release == 2500:
+        evidence = files.check("imports_do_not_replace_functions", environment)
+        assert evidence.startswith("libraries: 6; loaded for all by tensorflow: 2")
+    else:
+        failure = files.failure("imports_do_not_replace_functions", environment)
+        assert failure.startswith(
+            f"{parquet} needs hwloc_topology_load of itself, but gets those of {tensorflow}"
+        )
 
 
 @pytest.mark.parametrize(

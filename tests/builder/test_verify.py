@@ -204,8 +204,9 @@ def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path
     (spec,) = engine.specs
     assert spec.command == (
         *("python3", "/run/bakehouse/checks.py", "--checks", "--seconds", "10.0"),
-        "a=/run/bakehouse/smoke/a.py",
+        # The files are looked at before a component's check can leave some
         "contents=/run/bakehouse/smoke/contents.py",
+        "a=/run/bakehouse/smoke/a.py",
         "libraries=/run/bakehouse/smoke/libraries.py",
     )
     copies = ("probe_packaging/requirements.py", "pyelftools/elftools/elf/elffile.py")
