@@ -381,15 +381,19 @@ def tensorflow_with_mpi(
     files: Files, topology: str = "", versions: str = "", options: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
     """Build TensorFlow, which exports hwloc's names and is loaded for all, and Open MPI with an hwloc."""
-    declaration = "int hwloc_topology_load(void); int deflate(void);"
-    source = f"{declaration} int hwloc_topology_load(void) {{ return 2; }} int deflate(void) {{ return 2; }}"
+    declaration = "int hwloc_topology_load(void); int deflate(void); int __cxa_call_terminate(void);"
+    source = (
+        f"{declaration} int hwloc_topology_load(void) {{ return 2; }} int deflate(void) {{ return 2; }} "
+        "int __cxa_call_terminate(void) { return 2; }"
+    )
     tensorflow = files.library(f"{PACKAGES}/tensorflow/libtensorflow_framework.so.2", source)
     files.library(f"{PACKAGES}/tensorflow/_pywrap.so", needed=(tensorflow,))
     flags = files.root / PACKAGES.lstrip("/") / "tensorflow/flags.py"
     flags.write_text("sys.setdlopenflags(sys.getdlopenflags() | ctypes.RTLD_GLOBAL)\n")
     topology = topology or "int hwloc_topology_load(void) { return 1; }"
     calls = (
-        "int deflate(void) { return 1; } int opal_init(void) { return hwloc_topology_load() + deflate(); }"
+        "int deflate(void) { return 1; } int __cxa_call_terminate(void) { return 1; } "
+        "int opal_init(void) { return hwloc_topology_load() + deflate() + __cxa_call_terminate(); }"
     )
     pal = files.library(
         "/opt/venv/lib/libopen-pal.so.40",
@@ -413,7 +417,7 @@ def test_two_packages_that_define_the_same_functions(files: Files) -> None:
     )
     tensorflow_with_mpi(files, options=("-Wl,-Bsymbolic",))
     assert files.check("imports_do_not_replace_functions", environment) == (
-        "libraries: 4; loaded for all by tensorflow: 2; functions with a stable interface in several: 1"
+        "libraries: 4; loaded for all by tensorflow: 2; functions with a stable interface in several: 2"
     )
     source = "int hwloc_topology_load(void); int MPI_Init(void) { return hwloc_topology_load(); }"
     mpi = files.library("/opt/venv/lib/libmpi.so.40", source, (pal,))

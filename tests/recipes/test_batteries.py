@@ -33,20 +33,13 @@ OTHERS = ("awscli", "beautifulsoup4", "ipykernel")
 NOTEBOOK = "for notebooks in SageMaker Studio, not for jobs"
 ABSENT = {
     "pytorch": {
-        "deepspeed": "the image `pytorch-deepspeed-cpu` has it",
-        "fastai": "needs torchvision",
-        "msgpack": "AWS pins it for deepspeed",
         "opencv-python": "opencv-python-headless brings the same module without windows",
-        "python-multipart": "AWS pins it for fastai",
         "torch": "an artifact, not a locked package",
-        "torchaudio": "its wheels for CPUs are in PyTorch's own index only",
-        "torchvision": "its wheels for CPUs are in PyTorch's own index only",
     },
     "tensorflow": {
         "jupyterlab": NOTEBOOK,
         "mistune": "AWS pins it for jupyterlab",
         "opencv-python": "opencv-python-headless brings the same module without windows",
-        "pybind11": "the image has no compiler",
         "pyjwt": "AWS pins it for jupyterlab",
         "sagemaker-experiments": "without a release since 2023",
         "sagemaker-studio-analytics-extension": NOTEBOOK,
