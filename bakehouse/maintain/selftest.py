@@ -66,7 +66,7 @@ TIERS: dict[str, Sequence[str]] = {
         *("tests/integration/test_projects.py", "tests/integration/test_extend_aws.py"),
         # They build all stages again, on engines of their own or with stubs
         *("tests/integration/test_offline.py", "tests/integration/test_reproduction.py"),
-        "tests/integration/test_rehearsal.py",
+        *("tests/integration/test_rehearsal.py", "tests/integration/test_foreign_host.py"),
     ),
     DOCS: (*_PYTEST, "-v", "--docs", "--durations=15", "tests/integration/test_guides.py"),
 }

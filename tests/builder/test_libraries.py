@@ -433,7 +433,7 @@ def test_two_packages_that_define_the_same_functions(files: Files) -> None:
 
 @pytest.mark.parametrize("release", [2500, 2600])
 def test_libraries_that_were_tried_together_are_those_of_one_release(release: int, files: Files) -> None:
-    """pyarrow 25 works with the functions of TensorFlow, which nobody tried with later releases."""
+    """pyarrow 25 works with the functions of TensorFlow, which were not tried with later releases."""
     tensorflow, *_ = tensorflow_with_mpi(files, options=("-Wl,-Bsymbolic",))
     source = "int hwloc_topology_load(void) { return 1; } int encrypt(void) { return hwloc_topology_load(); }"
     parquet = files.library(f"{PACKAGES}/pyarrow/libparquet.so.{release}", source)

@@ -1,6 +1,7 @@
-"""`bake build` on hosts without programs of Debian, as an ordinary user of an empty engine."""
+"""`bake build` and `bake demo` without programs of Debian, as an ordinary user of an empty engine."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.maintain.isolated_engine import isolated_engine
-from tests.integration.foreign_host import HOSTS, ForeignHost, foreign_host
+from tests.integration.foreign_host import FEDORA, HOSTS, ForeignHost, foreign_host
+from tests.integration.ports import kept_port
 from tests.support.programs import BAKE
 
 pytestmark = [
@@ -71,3 +73,15 @@ def test_an_image_is_built_without_programs_of_debian(host: ForeignHost, engine:
         "docker", "run", "--rm", f"bakehouse/{IMAGE}:latest", "dpkg", "--audit", environment=environment
     )
     assert (run.returncode, run.stdout) == (0, ""), run.stderr
+
+
+@pytest.mark.projects
+@pytest.mark.timeout(1800)
+def test_the_demo_ends_with_an_image_uri(engine: DaemonPaths) -> None:
+    with foreign_host(FEDORA, USER) as host, kept_port() as port:
+        environment = {"DOCKER_HOST": engine.endpoint, "BAKEHOUSE_REGISTRY_PORT": str(port)}
+        demo = host.bake("demo", environment=environment)
+        host.bake("registry", "stop", environment=environment)
+
+    assert demo.returncode == 0, demo.stderr
+    assert re.search(rf"localhost:{port}/bakehouse/pytorch-cpu@sha256:[0-9a-f]{{64}}", demo.stdout)
