@@ -20,6 +20,7 @@ from bakehouse.plan.workspace import Workspace, open_workspace, select
 from bakehouse.util.file_lock import exclusive
 from tests.integration.fleet import FLEET, Fleet
 from tests.integration.ports import kept_port
+from tests.integration.sagemaker_sdk import Aws, moto_for_aws
 from tests.support.programs import install
 
 LONG = (
@@ -81,6 +82,13 @@ def mpi_cpu(fleet: Fleet) -> tuple[Image, BuiltImage]:
 @pytest.fixture(scope="session")
 def pytorch_cpu(fleet: Fleet) -> tuple[Image, BuiltImage]:
     return fleet.images["pytorch-cpu"].image, fleet.images["pytorch-cpu"]
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
+    """moto in place of AWS."""
+    with moto_for_aws(tmp_path_factory.mktemp("moto")) as aws:
+        yield aws
 
 
 @pytest.fixture(scope="session")

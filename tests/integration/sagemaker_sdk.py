@@ -21,6 +21,7 @@ from bakehouse.util.file_lock import exclusive
 from tests.integration.ports import kept_port
 from tests.support.ecr import ACCOUNT, REGION
 
+V2 = Path(__file__).with_name("sagemaker-sdk.lock")
 V3 = Path(__file__).with_name("sagemaker-sdk-v3.lock")
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/SageMakerRole"
 

@@ -1,7 +1,6 @@
 """The examples of the Python API with the real SageMaker SDKs, and its checks of their objects."""
 
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,12 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.project import find as find_project
 from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.workspace import open_workspace, select
-from tests.integration.sagemaker_sdk import V3, Aws, installed, moto_for_aws
+from tests.integration.sagemaker_sdk import V2, V3, Aws, installed
 from tests.support.documents import blocks
 from tests.support.s3_ledgers import numbered
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
-V2 = Path(__file__).with_name("sagemaker-sdk.lock")
 EXAMPLES = {
     name: code
     for language, code in blocks(HOME / "docs/reference/api.md")
@@ -30,12 +28,6 @@ import sys
 # After the SDK's own packages
 sys.path += {[str(HOME), sysconfig.get_paths()["purelib"]]!r}
 """
-
-
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    with moto_for_aws(tmp_path_factory.mktemp("moto")) as aws:
-        yield aws
 
 
 @pytest.fixture(scope="module")

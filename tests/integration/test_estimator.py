@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import tarfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +18,12 @@ from bakehouse.jobs.api_fields import ApiField
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.snippets import Snippet
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
-from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
+from tests.integration.sagemaker_sdk import ROLE, V2, V3, Aws, installed
 from tests.support.documents import blocks
 from tests.support.ecr import ACCOUNT, REGION
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
-LOCK = Path(__file__).with_name("sagemaker-sdk.lock")
 DIGEST = "sha256:" + "4f" * 32
 HOST = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
 
@@ -220,13 +218,7 @@ GENERIC, GUIDED = "generic", "guided"
 
 @pytest.fixture(scope="module")
 def sdk() -> Path:
-    return installed(LOCK)
-
-
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    with moto_for_aws(tmp_path_factory.mktemp("moto")) as aws:
-        yield aws
+    return installed(V2)
 
 
 @pytest.fixture(scope="module")

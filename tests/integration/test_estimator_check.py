@@ -1,7 +1,6 @@
 """Settings that are refused before a job is sent, compared with the real SDKs."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -20,12 +19,11 @@ from bakehouse.jobs.api_fields import flatten
 from bakehouse.jobs.rules import Findings, RuleViolation
 from bakehouse.jobs.training_request import TrainingRequest
 from bakehouse.jobs.validate import validate
-from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
+from tests.integration.sagemaker_sdk import ROLE, V2, V3, Aws, installed
 from tests.support.launch_cases import IMAGES, RARE, RARE_TRAINERS, SCRIPTS, Case, estimators, trainers
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
-V2 = Path(__file__).with_name("sagemaker-sdk.lock")
 ESTIMATORS = tuple(estimators(500)) + RARE
 TRAINERS = tuple(trainers(120)) + RARE_TRAINERS
 
@@ -182,12 +180,6 @@ for case in told["cases"]:
 json.dump(answers, open("answers.json", "w"))
 """
 )
-
-
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    with moto_for_aws(tmp_path_factory.mktemp("moto")) as aws:
-        yield aws
 
 
 class Compared:

@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,11 @@ from bakehouse.jobs.model_trainer import (
     channel,
     driver_settings,
 )
-from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
+from tests.integration.sagemaker_sdk import ROLE, V2, V3, Aws, installed
 from tests.support.ecr import ACCOUNT, REGION
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
-V2 = Path(__file__).with_name("sagemaker-sdk.lock")
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/bakehouse/image@sha256:" + "4f" * 32
 SCRIPT = "train.py"
 
@@ -216,12 +215,6 @@ def group_rows(groups: tuple[InstanceGroup, ...]) -> list[tuple[str, str, int]]:
 def training(groups: tuple[InstanceGroup, ...], framework: Framework) -> LaunchContext:
     versions = {"pytorch": "2.9.1", "tensorflow": "2.21.0"}
     return LaunchContext(groups, framework, versions[framework], SCRIPT)
-
-
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    with moto_for_aws(tmp_path_factory.mktemp("moto")) as aws:
-        yield aws
 
 
 class SdkResults:

@@ -16,7 +16,7 @@ from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.workspace import Workspace
 from tests.integration.ecr_address import at_address
 from tests.integration.fleet import Fleet
-from tests.integration.sagemaker_sdk import ROLE, V3, installed, moto_for_aws
+from tests.integration.sagemaker_sdk import ROLE, V2, V3, installed, moto_for_aws
 from tests.support.canaries import watched
 from tests.support.ecr import ACCOUNT, REGION, EcrStub
 from tests.support.registry import PASSWORD
@@ -29,7 +29,6 @@ pytestmark = [
 
 HOST = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
 IMAGE = "pytorch-cpu"
-V2 = Path(__file__).with_name("sagemaker-sdk.lock")
 
 
 @dataclass
