@@ -29,7 +29,7 @@ COMPOSE = Deb(
     12965524,
     "pool/main/d/docker-compose/docker-compose_2.26.1-4_amd64.deb",
 )
-"""Of Debian 13. Its program needs glibc 2.34 alone."""
+"""Package of Debian 13, whose program needs only glibc 2.34."""
 NETWORK = "sagemaker-local"
 SCRIPT = """\
 import os
@@ -45,7 +45,7 @@ LOCALLY = {
     "v2": ("ml.c5.2xlarge", "local"),
     "v3": ("ModelTrainer(\n", 'ModelTrainer(\n    training_mode="LOCAL_CONTAINER",\n'),
 }
-"""What a user changes in the code to run it in local mode."""
+"""Change with which the code runs in local mode."""
 
 
 @pytest.fixture(scope="module")
