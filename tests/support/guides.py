@@ -1,5 +1,6 @@
 """The commands of a page of the documentation, run in the page's order, with the output that it shows."""
 
+import math
 import os
 import re
 import subprocess
@@ -10,12 +11,14 @@ from pathlib import Path
 _BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^ *```", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (?P<addition>add to )?(?P<path>[\w./-]+\.[a-z]+|Dockerfile)\n")
 _PROMPT = re.compile(r"^(?P<prompt>[a-z]*\$ +)(?P<command>(?:[^\n]*\\\n)*[^\n]*)\n", re.MULTILINE)
+_SIZE = re.compile(r"\b(?P<number>\d+(\.\d+)?) (?P<unit>[kMG]B|bytes)\b")
+_UNITS = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 _VARYING = (
     (re.compile(r"sha256:[0-9a-f]{12,64}"), "sha256:…"),
     (re.compile(r"\d{4}-\d{2}-\d{2}(-\d{2}-\d{2}-\d{2}-\d{3})?"), "DATE"),
     (re.compile(r"\b127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
     (re.compile(r"\b\d+(\.\d+)?( s|:\d\d)\b"), "TIME"),
-    (re.compile(r"\b\d+(\.\d+)? ([kMG]B|bytes)\b"), "SIZE"),
+    (_SIZE, "SIZE"),
     (re.compile(r" +"), " "),
 )
 """Parts of an output that differ from run to run, each with its replacement in comparisons."""
@@ -64,10 +67,11 @@ def steps(page: Path) -> Iterator[File | Command]:
 def differences(shown: str, printed: str) -> list[str]:
     """Return the shown lines that are missing, in their order, in what was printed.
 
-    Times, sizes, dates, digests and ports may differ. A line of dots stands for any lines, and `…` within a
-    line for any text. Without a line of dots, nothing may be printed between two shown lines.
+    Times, dates, digests and ports may differ, and sizes by 5 %. A line of dots stands for any lines, and `…`
+    within a line for any text. Without a line of dots, nothing may be printed between two shown lines.
     """
-    printed_lines = [_comparable(line) for line in printed.splitlines()]
+    printed_lines = printed.splitlines()
+    comparable_lines = [_comparable(line) for line in printed_lines]
     position = 0
     missing = []
     may_skip = False
@@ -78,7 +82,14 @@ def differences(shown: str, printed: str) -> list[str]:
         pattern = re.compile(".*".join(re.escape(part) for part in _comparable(line).split("…")))
         candidates = range(position, len(printed_lines)) if may_skip else range(position, position + 1)
         match = next(
-            (n for n in candidates if n < len(printed_lines) and pattern.fullmatch(printed_lines[n])), None
+            (
+                n
+                for n in candidates
+                if n < len(printed_lines)
+                and pattern.fullmatch(comparable_lines[n])
+                and _have_near_sizes(line, printed_lines[n])
+            ),
+            None,
         )
         if match is None:
             missing.append(line)
@@ -92,6 +103,15 @@ def _comparable(line: str) -> str:
     for pattern, text in _VARYING:
         line = pattern.sub(text, line)
     return line.strip()
+
+
+def _have_near_sizes(shown: str, printed: str) -> bool:
+    pairs = zip(_sizes(shown), _sizes(printed), strict=False)
+    return "…" in shown or all(math.isclose(*pair, rel_tol=0.05, abs_tol=1e5) for pair in pairs)
+
+
+def _sizes(line: str) -> list[float]:
+    return [float(size["number"]) * _UNITS[size["unit"]] for size in _SIZE.finditer(line)]
 
 
 @dataclass
