@@ -54,7 +54,7 @@ def roll_back(
             require_not_expiring(registry, published, ledger, progress, push_options.until)
         now = datetime.now(UTC)
         for record in records:
-            latest = image_uris.newest(project.images, name, registry=record.registry)
+            latest = image_uris.newest(project, name, registry=record.registry)
             if latest.digest == digest:
                 progress(f"{name}: {short(Digest(digest))} is the latest release already")
                 continue

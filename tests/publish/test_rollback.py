@@ -51,10 +51,10 @@ def rolled_back(
 
 @pytest.mark.parametrize("name", [DIGEST, DIGEST[:20], "mpi-cpu-20261120-7c1e44b0"])
 def test_look_ups_return_the_release_again(released: ProjectSettings, name: str) -> None:
-    assert image_uris.newest(released.images, "mpi-cpu").digest == NEW
+    assert image_uris.newest(released, "mpi-cpu").digest == NEW
     records, lines = rolled_back(released, name)
     assert [record.digest for record in records] == [DIGEST]
-    assert image_uris.newest(released.images, "mpi-cpu").digest == DIGEST
+    assert image_uris.newest(released, "mpi-cpu").digest == DIGEST
     assert lines == [f"mpi-cpu: rolled back from {NEW[:19]} to {DIGEST[:19]}"]
 
 
