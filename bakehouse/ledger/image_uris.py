@@ -17,7 +17,7 @@ from bakehouse.catalog import project
 from bakehouse.catalog.instance_gpus import InstanceGpus, find_gpus
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Reason, UsageError
-from bakehouse.ledger.releases import ReleaseRecord, by_release, load, newest_first, text_of
+from bakehouse.ledger.releases import ReleaseRecord, by_release, former_names, load, newest_first, text_of
 from bakehouse.util.files import expand_home
 from bakehouse.util.oci import is_named
 from bakehouse.util.suggest import suggestion
@@ -370,5 +370,7 @@ def _not_released(images: Path, image: str, recipes: Iterable[str]) -> UsageErro
     if image in names:
         message, hint = f"`{image}` has not been released yet", f"run `bake release {image}`"
         return UsageError(message, hint=hint)
+    if present := former_names(images).get(image):
+        return UsageError(f"`{image}` was renamed", hint=f"use `{present}`, which has its releases")
     hint = (suggestion(image, [*names, *FRAMEWORKS]) if names else "") or _LIST_HINT
     return UsageError(f"unknown image `{image}`", hint=hint)

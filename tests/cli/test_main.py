@@ -210,7 +210,6 @@ def test_a_command_of_an_earlier_version_names_the_one_that_replaces_it(
         ("promote", "--scan", "did you mean `--fail-on HIGH`?"),
         ("run", "--max-run", "set `max_run` in a job file, for `--job`"),
         ("plan", "--unreleased", "did you mean `--missing release`?"),
-        ("promote", "--registry", "name the candidate: `--image-uri REGISTRY/NAME@sha256:...`"),
         ("release", "--builder", "set `builders` in [tool.bakehouse]"),
     ],
 )
