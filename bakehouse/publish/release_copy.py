@@ -15,7 +15,7 @@ from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.published_checks import require_not_expiring
 from bakehouse.publish.push import PushOptions
-from bakehouse.publish.regions import RegionResults, for_each_region
+from bakehouse.publish.regions import for_each_region
 from bakehouse.publish.tags import PublishedImage, ReleaseTags
 from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry import destination
@@ -56,7 +56,8 @@ def copy_releases(
     problems = Problems()
     with destination.destination(project, options.registry, progress, create=options.create) as target:
         for name in names:
-            copier = ReleaseCopier(project, f"{target.prefix}/{name}", target.registries, progress, options)
+            repository, known = f"{target.prefix}/{name}", ledger.records(name)
+            copier = ReleaseCopier(project, repository, target.registries, progress, options, known)
             day = ""
             for record in releases[name]:
                 try:
@@ -91,6 +92,7 @@ class ReleaseCopier:
         registries: Sequence[Registry],
         progress: Reporter,
         options: PublishOptions,
+        records: Sequence[ReleaseRecord],
     ) -> None:
         self._project = project
         self._repository = repository
@@ -98,28 +100,30 @@ class ReleaseCopier:
         self._progress = progress
         self._create = options.create
         self._options = push_options_for(project, options)
-        self._results: dict[str, RegionResults | PublishError] = {}
+        hosts = [registry.host for registry in registries]
+        self._copies: dict[str, ReleaseRecord | PublishError] = {
+            record.digest: record
+            for record in records
+            if record.registry in hosts and record.repository == repository
+        }
+        """Records of the releases that the registry has, and failures, by digest."""
 
     def copy(self, record: ReleaseRecord) -> ReleaseRecord:
         """Copy the image of a record, and return the record of the copy. Raises PublishError."""
-        hosts = [registry.host for registry in self._registries]
-        if record.registry in hosts and record.repository == self._repository:
-            return record
-        if record.digest not in self._results:
-            self._results[record.digest] = self._copy(record)
-        results = self._results[record.digest]
-        if isinstance(results, PublishError):
-            raise results
-        published = results.published
+        place = self._copies.get(record.digest)
+        if place is None:
+            place = self._copies[record.digest] = self._copy(record)
+        if isinstance(place, PublishError):
+            raise place
         return replace(
             record,
-            registry=published.registry,
-            repository=published.repository,
-            image_uri=published.image_uri,
-            regions=results.regions,
+            registry=place.registry,
+            repository=place.repository,
+            image_uri=place.image_uri,
+            regions=place.regions,
         )
 
-    def _copy(self, record: ReleaseRecord) -> RegionResults | PublishError:
+    def _copy(self, record: ReleaseRecord) -> ReleaseRecord | PublishError:
         with contextlib.ExitStack() as stack:
             source = stack.enter_context(destination.registry(self._project, record.registry, self._progress))
             try:
@@ -129,7 +133,14 @@ class ReleaseCopier:
                 results.require_all()
             except PublishError as error:
                 return error
-            return results
+        published = results.published
+        return replace(
+            record,
+            registry=published.registry,
+            repository=published.repository,
+            image_uri=published.image_uri,
+            regions=results.regions,
+        )
 
     def _copy_to(self, registry: Registry, record: ReleaseRecord, from_registry: Registry) -> PublishedImage:
         """Copy the image of a record to one registry, its tags at last."""

@@ -98,10 +98,13 @@ def test_a_second_copy_changes_nothing(
     copied(moved)
     ledger = (moved.images / "image/releases.json").read_bytes()
     manifests = dict(fake_registries[1].manifests)
-    _, lines = copied(moved)
+    # The old registry may be gone
+    fake_registries[0].manifests.clear()
+    records, lines = copied(moved)
     assert (moved.images / "image/releases.json").read_bytes() == ledger
     assert fake_registries[1].manifests == manifests
-    assert lines[0].endswith("uploaded 0 bytes")
+    assert lines == []
+    assert [record.digest for record in records] == [DIGEST]
 
 
 def test_the_latest_release_stays_the_latest_after_a_roll_back(
@@ -122,6 +125,7 @@ def test_the_latest_release_stays_the_latest_after_a_roll_back(
 def test_one_release_can_be_selected(moved: ProjectSettings) -> None:
     [record] = open_ledger(moved).records("image")
     assert len(copied(moved, record.image_uri)[0]) == 1
+    assert copied(moved, record.image_uri)[1] == []
     with pytest.raises(UsageError) as caught:
         copied(moved, record.image_uri.replace(DIGEST, NEW))
     assert caught.value.diagnostics[0].message.endswith(f"{NEW}` is not a release")
