@@ -44,16 +44,16 @@ class ImageQuery:
     """Version of the framework, or its first numbers."""
     python: str = ""
     registry: str = ""
-    """`local`, `ecr` or a host."""
+    """`local`, `ecr`, a host, or a registry of the settings of `project`."""
     instance: InstanceGpus | None = None
     project: ProjectSettings | None = None
     """Project whose registry is searched if `registry` is empty."""
 
     def selects(self, record: ReleaseRecord) -> bool:
         """Return whether a registry that has the release is to be searched."""
-        if self.registry:
-            return is_named(record.registry, self.registry)
-        return self.project is None or self.project.publishes_to(record.registry)
+        if self.project and (not self.registry or self.registry in self.project.registries):
+            return replace(self.project, registry=self.registry_name).publishes_to(record.registry)
+        return not self.registry or is_named(record.registry, self.registry)
 
     @property
     def registry_name(self) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME, ProjectSettings
+from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.errors import Diagnostic, Reason, UsageError
 from bakehouse.ledger.image_uris import ImageQuery, candidate, find, retrieve, to_promote
 from bakehouse.ledger.releases import ReleasedComponent, ReleasedRegion, ReleaseRecord, append
@@ -161,6 +162,14 @@ def test_a_project_has_releases_only_in_its_registry(tmp_path: Path) -> None:
     release(project.images, registry="old.example", provides=names(pytorch="2.9.1"))
     for name in ("mpi-cpu", "pytorch"):
         assert find(project.images, name, ImageQuery(project=project)) == record
+
+
+def test_a_registry_of_the_settings_can_be_named(tmp_path: Path) -> None:
+    registries = {"dr": RegistrySettings("dr", host="old.example")}
+    project = ProjectSettings(tmp_path, (), registry="new.example/team", registries=registries)
+    record = release(project.images, registry="old.example")
+    release(project.images, registry="new.example")
+    assert find(project.images, "mpi-cpu", ImageQuery(registry="dr", project=project)) == record
 
 
 def test_retrieve_searches_the_registry_of_the_project(tmp_path: Path) -> None:
