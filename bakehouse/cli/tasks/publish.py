@@ -284,7 +284,7 @@ def bisect(
     "image",
     help={
         "image": "one image, or `pytorch` or `tensorflow` for the best that fits",
-        "registry": "only releases in this registry, not the project's: `local`, `ecr`, a host or one of the settings",
+        "registry": "instead of the project's registry: `local`, `ecr`, a host or one of the settings",
         "region": "only releases in this AWS region",
         "version": "framework version, or its first numbers",
         "py-version": "Python version, such as py311",
