@@ -90,6 +90,20 @@ def test_the_latest_release_is_not_recorded_again(released: ProjectSettings) -> 
     assert load(released.images / "mpi-cpu/releases.json") == before
 
 
+def test_a_former_registry_is_not_asked(released: ProjectSettings, proxies: tuple[Proxy, Proxy]) -> None:
+    ledger = open_ledger(released)
+    [old, new] = ledger.records("mpi-cpu")
+    host = proxies[1].host
+    for record in (old, new):
+        uri = f"{host}/{record.repository}@{record.digest}"
+        ledger.add(replace(record, registry=host, image_uri=uri, regions=()))
+    moved = replace(released, registry=f"{host}/team")
+    proxies[0].answers.clear()
+    records, _ = rolled_back(moved, DIGEST)
+    assert [record.registry for record in records] == [host]
+    assert image_uris.newest(moved, "mpi-cpu").digest == DIGEST
+
+
 def refused(project: ProjectSettings, release: str, kind: type[BakehouseError]) -> str:
     before = load(project.images / "mpi-cpu/releases.json")
     with pytest.raises(kind) as caught:
