@@ -138,8 +138,9 @@ class Project:
     def uri(self, image: str, *, registry: str = "", region: str = "") -> str:
         """Return the image URI, by digest, of the newest release."""
         workspace = self._open()
-        query = image_uris.ImageQuery(registry=registry, region=region)
-        return image_uris.find(workspace.project.images, image, query, lambda: workspace.recipes).image_uri
+        project = workspace.project
+        query = image_uris.ImageQuery(registry=registry, region=region, project=project)
+        return image_uris.find(project.images, image, query, lambda: workspace.recipes).image_uri
 
     @_annotated()
     def ensure(self, image: str, *, registry: str = "", create: bool = False) -> str:

@@ -1,10 +1,10 @@
 """Commands without work to do, for projects of 12, 60 and 300 small images.
 
-.venv/bin/python benchmarks/fleet_commands.py
+.venv/bin/python benchmarks/fleet_commands.py [--engine]
 
 Each team has a recipe of four images (two Pythons, two Debians) with training code. The locks are written
 here, so that no package index is needed. After one package has changed in all locks, the files of `git diff`
-have to be two of each image, and the locks.
+have to be two of each image, and the locks; its bytes are measured. With `--engine`, `clean` is measured too.
 """
 
 import argparse
@@ -17,7 +17,10 @@ from benchmarks import harness
 from benchmarks.harness import Measure, Result, Spent
 
 COUNTS = (12, 60, 300)
-COMMANDS = ("render --check", "plan --from HEAD", "diff --from HEAD", "report")
+COMMANDS = ("lock", "render --check", "plan --from HEAD", "diff --from HEAD", "report")
+ENGINE_COMMANDS = ("clean",)
+MAX_DIFF_BYTES = 2_500
+"""Bytes of `git diff` for each image after one package has changed."""
 MAX_SECONDS = 2.0
 """CPU seconds for each 100 images, in addition to those of the smallest project."""
 RECIPE = """\
@@ -66,27 +69,31 @@ def bake(root: Path, words: str) -> Spent:
 
 def measured(options: argparse.Namespace) -> Result:
     counts = (4, 8) if options.short else COUNTS
+    commands = (*COMMANDS, *ENGINE_COMMANDS) if options.engine else COMMANDS
     with tempfile.TemporaryDirectory() as temporary:
         roots = {count: Path(temporary, str(count)) for count in counts}
         for count, root in roots.items():
             write_project(root, count)
         jobs = {
             f"{words}, {count} images": lambda root=root, words=words: bake(root, words)
-            for words in COMMANDS
+            for words in commands
             for count, root in roots.items()
         }
         rounds = harness.interleaved(jobs, options.rounds)
-        changes = {}
+        changes, diff_bytes = {}, 0
         for count, root in roots.items():
             write_locks(root, count, "2.0")
             bake(root, "render")
             changes[count] = len(git(root, "diff", "--numstat").splitlines())
+            diff_bytes = len(git(root, "diff").encode())
     smallest, largest = counts[0], counts[-1]
     measures = []
-    for words in COMMANDS:
+    for words in commands:
         first, last = (harness.cpu(rounds[f"{words}, {count} images"]) for count in (smallest, largest))
         limit = first + MAX_SECONDS * (largest - smallest) / 100
         measures.append(Measure("", f"{words}, {largest} images (CPU)", last, limit, most_ratio=1.0))
+    name = f"bytes of `git diff` after one package changed, {largest} images"
+    measures.append(Measure("", name, diff_bytes, largest * MAX_DIFF_BYTES, "bytes", most_ratio=1.0))
     # Two files of each image, and the lock of each team
     expected = {count: count * 2 + count // 4 for count in counts}
     same = harness.require_same("files that one package changes", changes, expected)
@@ -94,4 +101,6 @@ def measured(options: argparse.Namespace) -> Result:
 
 
 if __name__ == "__main__":
-    harness.run("fleet_commands", harness.parser(__doc__, rounds=3), measured)
+    parser = harness.parser(__doc__, rounds=3)
+    parser.add_argument("--engine", action="store_true", help="also measure `clean`")
+    harness.run("fleet_commands", parser, measured)

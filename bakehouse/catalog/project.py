@@ -136,14 +136,14 @@ class ProjectSettings:
 
     def publishes_to(self, host: str) -> bool:
         """Return whether the configured registry is on a host; a project without one accepts all."""
-        if self.registry == "local":
+        name = self.registry.partition("/")[0]
+        if name == "local":
             return True
-        if (settings := self.registries.get(self.registry)) and not settings.host:
+        if (settings := self.registries.get(name)) and not settings.host:
             match = ECR_HOST.fullmatch(host)
             is_account = match is not None and settings.account in ("", match["account"])
             return is_account and (not settings.regions or region_of(host) in settings.regions)
-        named = settings.host if settings else self.registry
-        return is_named(host, named.partition("/")[0])
+        return is_named(host, settings.host if settings else name)
 
     @property
     def registry_state(self) -> Path:

@@ -1,7 +1,7 @@
 """Reader of image recipes, with the location of every value."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -153,6 +153,8 @@ class Recipe:
     """Packages of `requirements` that no smoke check imports, each with the reason."""
     constraints: bool = True
     """True if installations in the image must keep the Python packages of components."""
+    renamed_from: tuple[Scalar, ...] = ()
+    """Former names of the image; not part of build keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +244,8 @@ def read_recipes(
             problems[paths[recipe.family]].add(
                 Diagnostic(message, recipe.location, label if not hint else "", hint=hint)
             )
+    every_name = {recipe.name for family in families.values() for recipe in family}
+    _report_renames(valid, every_name, {family: problems[path] for family, path in paths.items()})
     broken = tuple(
         BrokenRecipe(name, path, frozenset(recipe.name for recipe in families[name]), mistakes.all)
         for name, path in sorted(paths.items())
@@ -352,6 +356,7 @@ def read_recipe(
         build_requirements=read_undeclared(fields),
         untested_imports=_untested_imports(fields),
         constraints=fields.flag("constraints", default=True),
+        renamed_from=_former_names(fields, suffix),
     )
     fields.finish(_hints(fields, catalog))
     _check_names(fields, catalog, [name for name, _ in components])
@@ -515,6 +520,35 @@ def _check_secrets(fields: Fields) -> None:
             message = f"a step of `run` contains {kind}; everybody who pulls the image can read it"
             hint = "remove it; packages of `requirements` are downloaded with the logins of this machine"
             fields.report(message, replace(step.location, text=""), hint=hint)
+
+
+def _former_names(fields: Fields, suffix: str) -> tuple[Scalar, ...]:
+    names = fields.text_or_texts("renamed_from")
+    for name in names:
+        if not is_image_name(name.text):
+            fields.report(f"`{name.text}` is not an image name", name.location)
+    return tuple(replace(name, text=f"{name.text}{suffix}") for name in names)
+
+
+def _report_renames(
+    recipes: Iterable[Recipe], names: Collection[str], problems: Mapping[str, Problems]
+) -> None:
+    """Report former names that a recipe has, or that two recipes claim."""
+    claims: dict[str, Recipe] = {}
+    for recipe in recipes:
+        for name in recipe.renamed_from:
+            other = claims.setdefault(name.text, recipe)
+            if name.text == recipe.name:
+                message, hint = f"image `{recipe.name}` is renamed from itself", "write its former name"
+            elif name.text in names:
+                message = f"`{recipe.name}` is renamed from `{name.text}`, which still has a recipe"
+                hint = f"remove the recipe of `{name.text}`, or the name from `renamed_from`"
+            elif other is not recipe:
+                message = f"`{other.name}` and `{recipe.name}` are both renamed from `{name.text}`"
+                hint = "keep the name in the recipe that continues the releases"
+            else:
+                continue
+            problems[recipe.family].add(Diagnostic(message, name.location, hint=hint))
 
 
 def _untested_imports(fields: Fields) -> tuple[tuple[Scalar, Scalar], ...]:

@@ -40,7 +40,6 @@ _REPLACED = {
     "--build-cache": "set `build_cache` in [tool.bakehouse]",
     "--channel-group": "set `groups` of the channel in a job file, for `--job`",
     "--cpus": "set `local.cpus` in a job file, for `--job`",
-    "promote --registry": "name the candidate: `--image-uri REGISTRY/NAME@sha256:...`",
     "--deadline": "limit the time of the whole command, such as with `timeout 1800 bake push`",
     "--file": "did you mean `--job`?",
     "--hosts": "did you mean `--instance-count`?",

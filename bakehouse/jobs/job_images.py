@@ -32,7 +32,8 @@ def find_image(workspace: Workspace, name: str, instance_type: str = "") -> Laun
     if is_uri(name):
         return _by_uri(workspace, name)
     if name in image_uris.FRAMEWORKS and name not in workspace.recipes:
-        query = image_uris.ImageQuery(instance=find_gpus(instance_type) if instance_type else None)
+        instance = find_gpus(instance_type) if instance_type else None
+        query = image_uris.ImageQuery(instance=instance, project=workspace.project)
         return _released(workspace, image_uris.find(workspace.project.images, name, query))
     selected = select(workspace, [name])
     if len(selected.recipes) > 1:
@@ -61,7 +62,10 @@ def find_release(
         return record
     is_framework = bool(instance_type) and name in image_uris.FRAMEWORKS
     query = image_uris.ImageQuery(
-        region=region, registry=registry, instance=find_gpus(instance_type) if is_framework else None
+        region=region,
+        registry=registry,
+        instance=find_gpus(instance_type) if is_framework else None,
+        project=workspace.project,
     )
     return image_uris.find(images, name, query, lambda: image_names(workspace, name))
 

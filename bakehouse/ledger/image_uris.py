@@ -15,8 +15,9 @@ from pathlib import Path
 
 from bakehouse.catalog import project
 from bakehouse.catalog.instance_gpus import InstanceGpus, find_gpus
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Reason, UsageError
-from bakehouse.ledger.releases import ReleaseRecord, by_release, load, newest_first, text_of
+from bakehouse.ledger.releases import ReleaseRecord, by_release, former_names, load, newest_first, text_of
 from bakehouse.util.files import expand_home
 from bakehouse.util.oci import is_named
 from bakehouse.util.suggest import suggestion
@@ -43,8 +44,21 @@ class ImageQuery:
     """Version of the framework, or its first numbers."""
     python: str = ""
     registry: str = ""
-    """`local`, `ecr` or a host."""
+    """`local`, `ecr`, a host, or a registry of the settings of `project`."""
     instance: InstanceGpus | None = None
+    project: ProjectSettings | None = None
+    """Project whose registry is searched if `registry` is empty."""
+
+    def selects(self, record: ReleaseRecord) -> bool:
+        """Return whether a registry that has the release is to be searched."""
+        if self.project and (not self.registry or self.registry in self.project.registries):
+            return replace(self.project, registry=self.registry_name).publishes_to(record.registry)
+        return not self.registry or is_named(record.registry, self.registry)
+
+    @property
+    def registry_name(self) -> str:
+        """Return the name of the registry that is searched."""
+        return self.registry or (self.project.registry if self.project else "")
 
 
 _ANY = ImageQuery()
@@ -77,7 +91,7 @@ def retrieve(
             instance=find_gpus(instance_type) if instance_type else None,
         )
         with open_images(ledger, framework) as images:
-            return find(images, framework, query).image_uri
+            return find(images, framework, replace(query, project=owner(images))).image_uri
     except UsageError as error:
         error.annotate()
         raise
@@ -123,6 +137,12 @@ def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Pa
             raise UsageError.of(*diagnostics) from None
 
 
+def owner(images: Path) -> ProjectSettings | None:
+    """Return the project of a directory of ledgers; None for copies of a ledger elsewhere."""
+    settings = project.find(images.parent)
+    return settings if settings.images == images else None
+
+
 def _local(path: Path) -> Path:
     """Return the directory of the ledgers for a project, that directory itself, or one of its ledgers."""
     if path.name == "releases.json":
@@ -143,9 +163,9 @@ def _download(url: str, name: str, images: Path) -> None:
             (images / image / "releases.json").write_text(text_of(team.records(image)), encoding="utf-8")
 
 
-def newest(images: Path, image: str, *, registry: str = "") -> ReleaseRecord:
-    """Return the newest tested release of one image, optionally of those in one registry."""
-    return find(images, image, ImageQuery(registry=registry))
+def newest(project: ProjectSettings, image: str, *, registry: str = "") -> ReleaseRecord:
+    """Return the newest tested release of one image in a registry; by default, in that of the project."""
+    return find(project.images, image, ImageQuery(registry=registry, project=project))
 
 
 def find(
@@ -176,8 +196,10 @@ def candidate(images: Path, image: str, query: ImageQuery = _ANY) -> ReleaseReco
 def to_promote(images: Path, image: str, *, registry: str = "", image_uri: str = "") -> ReleaseRecord:
     """Return the newest record of the newest candidate, or of the one with this `image_uri`."""
 
+    query = ImageQuery(registry=registry)
+
     def matches(record: ReleaseRecord) -> bool:
-        is_meant = record.image_uri == image_uri if image_uri else _is_in(record, registry)
+        is_meant = record.image_uri == image_uri if image_uri else _is_in(record, query)
         return is_meant and (record.candidate or record.tested)
 
     # Sorted by the first publication of each URI: promoting an older candidate does not make it newer.
@@ -196,13 +218,13 @@ def _candidates(images: Path, image: str, matches: Callable[[ReleaseRecord], boo
 
 
 def _of_image(image: str, records: Sequence[ReleaseRecord], query: ImageQuery) -> ReleaseRecord:
-    in_registry = [record for record in records if _is_in(record, query.registry)]
+    in_registry = [record for record in records if _is_in(record, query)]
     if not in_registry:
         hosts = sorted({record.registry for record in records})
-        raise UsageError(
-            f"`{image}` was never published to `{query.registry}`",
-            hint="it is in " + ", ".join(f"`{host}`" for host in hosts),
-        )
+        hint = "it is in " + ", ".join(f"`{host}`" for host in hosts)
+        if not query.registry:
+            hint += f"; `bake promote {image} --registry {query.registry_name}` copies its releases"
+        raise UsageError(f"`{image}` was never published to `{query.registry_name}`", hint=hint)
     released = [record for record in by_release(in_registry) if record.is_released]
     if not released:
         message = f"no release of `{image}` has passed its smoke test"
@@ -286,7 +308,7 @@ def _reason(record: ReleaseRecord, framework: str, query: ImageQuery) -> Reason:
 
 def _mismatch(record: ReleaseRecord, framework: str, query: ImageQuery) -> str:
     """Why a release does not match, as a predicate; empty if it does."""
-    if not _is_in(record, query.registry):
+    if not _is_in(record, query):
         return f"is in `{record.registry}`"
     if not _location(record, query):
         regions = " and ".join(location.region for location in record.locations if location.region)
@@ -307,16 +329,14 @@ def _mismatch(record: ReleaseRecord, framework: str, query: ImageQuery) -> str:
     return ""
 
 
-def _is_in(record: ReleaseRecord, registry: str) -> bool:
-    return not registry or any(is_named(location.registry, registry) for location in record.locations)
+def _is_in(record: ReleaseRecord, query: ImageQuery) -> bool:
+    return any(map(query.selects, record.locations))
 
 
 def _location(record: ReleaseRecord, query: ImageQuery) -> ReleaseRecord | None:
-    """The release in the query's region and registry; by default in its primary region."""
+    """The release in the query's region and registry, of several the first."""
     for location in record.locations:
-        if query.region in ("", location.region) and (
-            not query.registry or is_named(location.registry, query.registry)
-        ):
+        if query.region in ("", location.region) and query.selects(location):
             return location
     return None
 
@@ -350,5 +370,7 @@ def _not_released(images: Path, image: str, recipes: Iterable[str]) -> UsageErro
     if image in names:
         message, hint = f"`{image}` has not been released yet", f"run `bake release {image}`"
         return UsageError(message, hint=hint)
+    if present := former_names(images).get(image):
+        return UsageError(f"`{image}` was renamed", hint=f"use `{present}`, which has its releases")
     hint = (suggestion(image, [*names, *FRAMEWORKS]) if names else "") or _LIST_HINT
     return UsageError(f"unknown image `{image}`", hint=hint)

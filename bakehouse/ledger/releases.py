@@ -297,6 +297,16 @@ def load_entries(path: Path) -> tuple[LedgerEntry, ...]:
     return tuple(_entry(path, index, value) for index, value in enumerate(_values(path)))
 
 
+def former_names(images: Path) -> dict[str, str]:
+    """Return the present names of renamed images, by former name, from the directory of the ledgers."""
+    return {
+        str(value.get("image")): path.parent.name
+        for path in sorted(images.glob("*/releases.json"))
+        for value in _values(path)
+        if value.get("image") != path.parent.name
+    }
+
+
 def newest_first(path: Path, gpu: bool | None = None) -> Iterator[ReleaseRecord]:
     """Yield the records in the reverse of `by_release`; validate each only when it is reached.
 

@@ -1,5 +1,6 @@
 """The ledger of a project: its own files, or the team's in S3 with the files as copies."""
 
+import contextlib
 import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -7,13 +8,23 @@ from pathlib import Path
 from typing import Protocol
 
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.errors import Diagnostic, Problems, PublishError, Reason, UsageError
-from bakehouse.ledger.releases import LedgerEntry, ReleaseRecord, append, load, load_entries, text_of_entries
+from bakehouse.catalog.recipe import Recipe
+from bakehouse.errors import Diagnostic, Problems, PublishError, Reason, StaleError, UsageError
+from bakehouse.ledger.releases import (
+    LedgerEntry,
+    ReleaseRecord,
+    append,
+    former_names,
+    load,
+    load_entries,
+    text_of_entries,
+)
 from bakehouse.ledger.s3_ledger import S3Ledger
 from bakehouse.plan.model import Image
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
 from bakehouse.util.suggest import suggestion
+from bakehouse.util.terminal import Reporter
 
 
 class Ledger(Protocol):
@@ -28,11 +39,35 @@ class Ledger(Protocol):
     def images(self) -> tuple[str, ...]:
         """Return the images that have records."""
 
+    def former_names(self) -> dict[str, str]:
+        """Return the present names of renamed images, by former name."""
+
 
 def open_ledger(project: ProjectSettings) -> Ledger:
     """Return the ledger that the project's settings select."""
     files = FileLedger(project)
     return TeamLedger(S3Ledger(project.ledger, project.region), files) if project.ledger else files
+
+
+def follow_renames(project: ProjectSettings, recipes: Iterable[Recipe], progress: Reporter) -> None:
+    """Move the records of images whose recipes have a former name."""
+    files = FileLedger(project)
+    for recipe in recipes:
+        for name in recipe.renamed_from:
+            if files.follow_rename(name.text, recipe.name):
+                progress(f"moved images/{name.text}/releases.json to images/{recipe.name}")
+
+
+def require_renames_followed(project: ProjectSettings, recipes: Iterable[Recipe]) -> None:
+    """Raise StaleError if `follow_renames` has something to do."""
+    problems = Problems()
+    for recipe in recipes:
+        for name in recipe.renamed_from:
+            if (project.images / name.text / "releases.json").is_file():
+                message = f"the releases of `{name.text}` are not those of `{recipe.name}` yet"
+                hint = "run `bake render`, and commit the moved `releases.json`"
+                problems.add(Diagnostic(message, name.location, hint=hint))
+    problems.raise_as(StaleError)
 
 
 def select_images(ledger: Ledger, patterns: Sequence[str]) -> tuple[str, ...]:
@@ -45,7 +80,9 @@ def select_images(ledger: Ledger, patterns: Sequence[str]) -> tuple[str, ...]:
     for pattern in patterns:
         matches = fnmatch.filter(images, pattern)
         if not matches:
-            hint = suggestion(pattern, images) or "run `bake releases` to list all"
+            present = ledger.former_names().get(pattern)
+            hint = f"it is called `{present}` now" if present else suggestion(pattern, images)
+            hint = hint or "run `bake releases` to list all"
             message = f"no release and no candidate of `{pattern}` was published"
             problems.add(Diagnostic(message, hint=hint))
         selected.update(matches)
@@ -79,10 +116,32 @@ class FileLedger:
     project: ProjectSettings
 
     def add(self, record: ReleaseRecord) -> None:
-        append(self._path(record.image), record, self._locks)
+        append(self._path(self.present_name(record.image)), record, self._locks)
 
     def records(self, image: str) -> tuple[ReleaseRecord, ...]:
         return load(self._path(image))
+
+    def follow_rename(self, former: str, image: str) -> bool:
+        """Let the records of a renamed image precede those of its new name; return whether there are any."""
+        path, old = self._path(image), self._path(former)
+        if not old.is_file():
+            return False
+        with exclusive(self._locks / f"releases-{image}.lock"):
+            entries = {entry.identity: entry for entry in (*load_entries(old), *load_entries(path))}
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, text_of_entries(tuple(entries.values())))
+            old.unlink()
+        with contextlib.suppress(OSError):
+            # It is empty, unless it has files of the user
+            old.parent.rmdir()
+        return True
+
+    def former_names(self) -> dict[str, str]:
+        return former_names(self.project.images)
+
+    def present_name(self, image: str) -> str:
+        """Return the name of the image that has the records of a former name."""
+        return image if self._path(image).is_file() else self.former_names().get(image, image)
 
     def images(self) -> tuple[str, ...]:
         return tuple(sorted(path.parent.name for path in self.project.images.glob("*/releases.json")))
@@ -92,7 +151,8 @@ class FileLedger:
         path = self._path(image)
         with exclusive(self._locks / f"releases-{image}.lock"):
             own = load_entries(path)
-            shared = team.entries(image, own)
+            names = dict.fromkeys((*(entry.record.image for entry in own), image))
+            shared = tuple(entry for name in names for entry in team.entries(name, own))
             identities = {entry.identity for entry in shared}
             merged: dict[str, LedgerEntry] = {}
             for entry in (*(entry for entry in own if entry.identity not in identities), *shared):
@@ -124,13 +184,17 @@ class TeamLedger:
             raise type(error).of(
                 *(_unrecorded(record, diagnostic) for diagnostic in error.diagnostics)
             ) from error
-        self.files.update(record.image, self.team)
+        self.files.update(self.files.present_name(record.image), self.team)
 
     def records(self, image: str) -> tuple[ReleaseRecord, ...]:
         return self.files.update(image, self.team)
 
     def images(self) -> tuple[str, ...]:
-        return tuple(sorted({*self.files.images(), *self.team.images()}))
+        names = {*self.files.images(), *self.team.images()}
+        return tuple(sorted(names - self.former_names().keys()))
+
+    def former_names(self) -> dict[str, str]:
+        return self.files.former_names()
 
 
 def _unrecorded(record: ReleaseRecord, diagnostic: Diagnostic) -> Diagnostic:

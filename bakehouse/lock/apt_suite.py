@@ -1,5 +1,6 @@
 """Locks of the Debian packages of images on bootstrapped bases, one for each suite."""
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,10 +22,11 @@ from bakehouse.lock import apt
 from bakehouse.lock.apt import AptChange, Resolved
 from bakehouse.lock.apt_step import apt_machine
 from bakehouse.plan.apt_packages import suite_lists
-from bakehouse.plan.workspace import Workspace
+from bakehouse.plan.workspace import Workspace, own_recipes
 from bakehouse.registry import registry_image
 from bakehouse.resolve.resolver import resolve
 from bakehouse.util.files import write_whole
+from bakehouse.util.format import in_images
 from bakehouse.util.terminal import Reporter
 
 
@@ -66,8 +68,26 @@ def lock(
         changes = [
             change for change in resolved.changes if change.after or (is_complete and change.name not in kept)
         ]
-        yield from (f"{suite}: {change.text}" for change in changes)
+        images = _images_with(workspace, suite) if changes else {}
+        yield from (f"{suite}: {change.text}{in_images(images.get(change.name, ()))}" for change in changes)
         yield f"{path.name}: {len(packages)} packages, {len(changes)} changed"
+
+
+def _images_with(workspace: Workspace, suite: str) -> dict[str, list[str]]:
+    """Return the images of the project that install each package of a suite, by package."""
+    locked = apt_locks(workspace.project.recipe_roots)[suite]
+    images: dict[str, list[str]] = {}
+    for recipe in own_recipes(workspace):
+        resolution = resolve(recipe, workspace.catalog)
+        source = resolution.base.spec.base
+        if source and source.suite and source.lock_name == suite:
+            names: set[str] = set()
+            for packages in suite_lists(resolution):
+                with contextlib.suppress(NotLocked):
+                    names.update(deb.name for deb in locked.base(packages))
+            for name in names:
+                images.setdefault(name, []).append(recipe.name)
+    return images
 
 
 def suites_of(workspace: Workspace, recipes: Iterable[Recipe]) -> frozenset[str]:

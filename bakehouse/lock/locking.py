@@ -60,7 +60,7 @@ from bakehouse.resolve.candidate import Candidate
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
-from bakehouse.util.format import format_count
+from bakehouse.util.format import format_count, version_change
 from bakehouse.util.terminal import Reporter
 
 OnEvent = Callable[[Event], None]
@@ -435,7 +435,7 @@ def _lock_variant(
     heading = lock.heading(python)
     is_older = lock.first_line != heading or not lock.is_readable
     is_conflict = is_older and lock.is_conflicted
-    locked = preferred_packages(lock.path) if upgrade or is_conflict else ()
+    locked = preferred_packages(lock.path)
     has_upgrade = upgrade is None or any(normal_name(package.name) in upgrade for package in locked)
     if is_older or has_upgrade:
         report(f"{name}: locking {lock.path.name} for Python {python}")
@@ -447,6 +447,11 @@ def _lock_variant(
         files = _resolve_now(workspace, report, on_event, lock, candidate.spec, preferred)
         write_whole(lock.path, pylock.lock_text(heading, files))
         yield f"{lock.path.name}: {format_count(len(files), 'package')}"
+        before = {normal_name(package.name): package.version for package in locked}
+        after = {normal_name(file.name): file.version for file in files}
+        for changed in sorted({*before, *after}) if before else ():
+            if text := version_change(changed, before.get(changed), after.get(changed)):
+                yield f"{lock.path.name}: {text}"
 
 
 def _chosen(recipes: Iterable[Recipe], workspace: Workspace) -> Iterator[Candidate]:

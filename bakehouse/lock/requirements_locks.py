@@ -20,7 +20,7 @@ from bakehouse.lock.recipe_lock import LockedImage, lock_image
 from bakehouse.plan.workspace import Workspace, is_own
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
-from bakehouse.util.format import format_count
+from bakehouse.util.format import format_count, in_images, version_change
 from bakehouse.util.terminal import Reporter
 
 _VERSION = re.compile(r"(?P<name>[^=\s]+)==(?P<version>\S+) --hash")
@@ -178,11 +178,7 @@ def _changes(
     """Yield the image with each package whose version changed: name, and a text without the image."""
     before, after = _versions(old.lines[image]), _versions(lines[image])
     for name in sorted({*before, *after}):
-        first, second = before.get(name), after.get(name)
-        if first != second:
-            text = f"{name} {first} -> {second}"
-            if first is None or second is None:
-                text = f"{name} {first or second} {'added' if second else 'removed'}"
+        if text := version_change(name, before.get(name), after.get(name)):
             yield name, text, image
 
 
@@ -197,8 +193,7 @@ def _version_lines(changes: Iterable[tuple[str, str, str]]) -> Iterator[str]:
     for name, text, image in changes:
         images.setdefault((name, text), []).append(image)
     for (_, text), names in sorted(images.items()):
-        where = names[0] if len(names) == 1 else f"{len(names)} images"
-        yield f"{text} in {where}"
+        yield f"{text}{in_images(names)}"
 
 
 def _summary(path: Path, new: Mapping[str, LockedImage], *, is_shared: bool) -> Iterator[str]:

@@ -226,6 +226,10 @@ class _RecordedFields(Fields):
         self._record(key, {"type": "array", "items": TEXT})
         return (Scalar(_SAMPLE, _NOWHERE),)
 
+    def text_or_texts(self, key: str) -> tuple[Scalar, ...]:
+        self._record(key, {"anyOf": [TEXT, {"type": "array", "items": TEXT}]})
+        return (Scalar(_SAMPLE, _NOWHERE),)
+
     def matching(self, key: str, pattern: re.Pattern[str], what: str) -> tuple[str, ...]:
         item = {**TEXT, "pattern": f"{_whole(pattern)}|{_VARIABLE}"}
         self._record(key, {"type": "array", "items": item, "description": f"each is a {what}"})

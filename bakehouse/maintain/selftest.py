@@ -64,6 +64,7 @@ TIERS: dict[str, Sequence[str]] = {
     PROJECTS: (
         *(*_PYTEST, "-v", "--projects", "--durations=15"),
         *("tests/integration/test_projects.py", "tests/integration/test_extend_aws.py"),
+        "tests/integration/test_fleet_years.py",
         # They build all stages again, on engines of their own or with stubs
         *("tests/integration/test_offline.py", "tests/integration/test_reproduction.py"),
         *("tests/integration/test_rehearsal.py", "tests/integration/test_foreign_host.py"),

@@ -22,6 +22,7 @@ from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError, NotReleasableError, Problems, UsageError
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFiles, debs
+from bakehouse.ledger.store import follow_renames
 from bakehouse.pipeline import image_docs
 from bakehouse.plan.model import BootstrappedBase, Image, Plan
 from bakehouse.plan.planner import bootstrapped_bases
@@ -65,6 +66,7 @@ def build_plan(
     project = workspace.project
     for line in warnings_text(selection.resolutions).splitlines():
         report(line)
+    follow_renames(project, selection.recipes, report)
     render_images(workspace, plan, report, pages=image_docs.pages(workspace, plan.images))
     plan = pinned_plan(workspace, runnable_plan(selection, plan, report))
     with contextlib.ExitStack() as stack:

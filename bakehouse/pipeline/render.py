@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bakehouse.ledger.store import follow_renames, require_renames_followed
 from bakehouse.pipeline import image_docs
 from bakehouse.plan import image_keys
 from bakehouse.plan.dockerfile import RenderedFile
@@ -15,6 +16,7 @@ def write(selection: Selection, report: Reporter) -> tuple[RenderedFile, ...]:
     """Write the changed files of images, and return all of them."""
     workspace, plan, keyed = selection.workspace, selection.plan, _keyed(selection)
     _report_none(selection, report)
+    follow_renames(workspace.project, selection.recipes, report)
     image_docs.record_runs(workspace)
     pages = image_docs.pages(workspace, plan.images)
     rendered = render_images(workspace, plan, report, _orphans(selection), pages)
@@ -34,6 +36,7 @@ def check(selection: Selection, report: Reporter) -> str:
     """Raise StaleError unless the files of images are up to date; return their number as a line."""
     workspace, plan, keyed = selection.workspace, selection.plan, _keyed(selection)
     _report_none(selection, report)
+    require_renames_followed(workspace.project, selection.recipes)
     files = check_rendered(workspace, plan, _orphans(selection), image_docs.pages(workspace, plan.images))
     image_docs.check_text(image_keys.FILE, *_keys(keyed))
     if _is_whole(selection):

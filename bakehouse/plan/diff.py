@@ -163,6 +163,12 @@ class ImageDiff:
     after: Resolution | None = None
     locks: Locks = NO_LOCKS
 
+    @property
+    def title(self) -> str:
+        """Return the name of the image, with its former name if that has changed."""
+        former = self.before.recipe.name if self.before else self.image
+        return self.image if former == self.image else f"{self.image}, renamed from {former}"
+
 
 @dataclass(frozen=True, slots=True)
 class History:
@@ -191,8 +197,16 @@ def names_at(old: ProjectState, new: ProjectState, pattern: str) -> tuple[str, .
 
 
 def history(old: ProjectState, new: ProjectState, names: Sequence[str]) -> History:
-    """Compare images at two commits."""
-    before, after, locks = old.recipes, new.recipes, (old.apt_locks, new.apt_locks)
+    """Compare images at two commits. A renamed image is compared with its former recipe."""
+    after, locks = new.recipes, (old.apt_locks, new.apt_locks)
+    former = {
+        name.text: recipe.name
+        for recipe in after.values()
+        for name in recipe.renamed_from
+        if name.text in old.recipes and recipe.name not in old.recipes
+    }
+    before = {former.get(name, name): recipe for name, recipe in old.recipes.items()}
+    names = tuple(dict.fromkeys(former.get(name, name) for name in names))
     changed, same = [], 0
     for name in names:
         if name not in before or name not in after:
@@ -200,7 +214,7 @@ def history(old: ProjectState, new: ProjectState, names: Sequence[str]) -> Histo
         first, second = _resolved(before[name], old.catalog), _resolved(after[name], new.catalog)
         if not first or not second:
             changed.append(ImageDiff(name))
-        elif compare(first, second, locks):
+        elif compare(first, second, locks) or first.recipe.name != name:
             changed.append(ImageDiff(name, first, second, locks))
         else:
             same += 1
@@ -219,7 +233,7 @@ def history_text(history: History) -> str:
         lines = "  cannot be resolved at both commits\n"
         if change.before and change.after:
             lines = compare(change.before, change.after, change.locks)
-        blocks.append(f"{change.image}\n{lines}")
+        blocks.append(f"{change.title}\n{lines}")
     blocks += _image_lines("+", history.added)
     blocks += _image_lines("-", history.removed)
     if history.same:

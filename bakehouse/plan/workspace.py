@@ -451,7 +451,7 @@ def left_out_lines(images: Iterable[Image]) -> tuple[str, ...]:
 
 def _remove_empty(directory: Path, images: Path) -> None:
     """Remove a directory and its parents below `images` as long as they are empty."""
-    while directory.parent != images and directory != images and not any(directory.iterdir()):
+    while directory != images and not any(directory.iterdir()):
         directory.rmdir()
         directory = directory.parent
 

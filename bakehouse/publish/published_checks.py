@@ -61,7 +61,7 @@ def warn_if_newer_release(project: ProjectSettings, record: ReleaseRecord, progr
     """Report a release that is not the newest, which look-ups return."""
     if record.candidate:
         return
-    newest = image_uris.newest(project.images, record.image)
+    newest = image_uris.newest(project, record.image, registry=record.registry)
     if newest.digest != record.digest:
         progress(
             f"{record.image}: {short(Digest(record.digest))} was released before "

@@ -29,12 +29,18 @@ def roll_back(
 ) -> tuple[ReleaseRecord, ...]:
     """Record that the release that `release` names is the latest again, and move the image's tag to it.
 
-    The tag moves in the registries that have one, with `options.move_tag` in all. Neither the present recipe
-    nor an engine is needed. Returns the record of each registry.
+    Only registries that the project publishes to count. The tag moves in those that have one, with
+    `options.move_tag` in all. Neither the present recipe nor an engine is needed. Returns the record of each
+    registry.
     """
     ledger = open_ledger(project)
     [name] = select_images(ledger, [image])
-    released = [record for record in ledger.records(name) if record.is_released]
+    # A former registry may be gone
+    released = [
+        record
+        for record in ledger.records(name)
+        if record.is_released and project.publishes_to(record.registry)
+    ]
     digest = release_names.find_digest(name, released, release)
     # The newest record of a registry has the latest facts, such as attachments
     records = tuple({record.registry: record for record in released if record.digest == digest}.values())
@@ -54,7 +60,7 @@ def roll_back(
             require_not_expiring(registry, published, ledger, progress, push_options.until)
         now = datetime.now(UTC)
         for record in records:
-            latest = image_uris.newest(project.images, name, registry=record.registry)
+            latest = image_uris.newest(project, name, registry=record.registry)
             if latest.digest == digest:
                 progress(f"{name}: {short(Digest(digest))} is the latest release already")
                 continue

@@ -1,10 +1,13 @@
 """Client of the registry API of the OCI distribution specification."""
 
 import contextlib
+import hashlib
 import io
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from http import HTTPStatus
+from pathlib import Path
 from urllib.parse import urlencode, urljoin
 
 from bakehouse.fetch.connection import origin_of
@@ -19,6 +22,8 @@ from bakehouse.util.oci import DOCKER_HUB, Digest, is_loopback
 
 _CHALLENGE = re.compile(r'\b(\w+)="([^"]*)"')
 _MAX_MANIFEST_BYTES = 4 * 1024**2
+_PART_BYTES = 16 * 1024**2
+"""Bytes of a blob that one request downloads."""
 _MAX_PAGES = 10_000
 """Pages of a list, each of which has at least one entry, and usually 100."""
 _HEADERS = {"Accept": "*/*", "Accept-Encoding": "gzip", "User-Agent": "bakehouse"}
@@ -107,6 +112,24 @@ class Repository:
             raise RegistryError(200, "", f"the response for {digest} has another digest")
         return content
 
+    def download(self, digest: Digest, size: int, path: Path) -> None:
+        """Write a blob to a file, in parts; raise RegistryError if it does not have its digest."""
+        hashed = hashlib.sha256()
+        with path.open("wb") as file:
+            while (start := file.tell()) < size:
+                headers = {"Range": f"bytes={start}-{min(start + _PART_BYTES, size) - 1}"}
+                response = self.request("GET", f"blobs/{digest}", headers)
+                content = response.content
+                if response.status != HTTPStatus.PARTIAL_CONTENT:
+                    # Ranges are optional: the response is the whole blob
+                    content = content[start:]
+                if not content:
+                    break
+                hashed.update(content)
+                file.write(content)
+        if f"sha256:{hashed.hexdigest()}" != digest:
+            raise RegistryError(200, "", f"the response for {digest} has another digest")
+
     def has_blob(self, digest: Digest, size: int, *, attempts: int = 0) -> bool:
         """Return whether a blob of this size exists, without downloading it."""
         response = self._find("HEAD", f"blobs/{digest}", attempts=attempts)
@@ -119,7 +142,12 @@ class Repository:
 
     def tag(self, manifest: Manifest, tag: str) -> None:
         """Set `tag` on a stored manifest."""
-        self.request("PUT", f"manifests/{tag}", {"Content-Type": manifest.media_type}, manifest.content)
+        self.put_manifest(manifest, tag)
+
+    def put_manifest(self, manifest: Manifest, reference: str) -> HttpReply:
+        """Store a manifest under a tag or its digest."""
+        headers = {"Content-Type": manifest.media_type}
+        return self.request("PUT", f"manifests/{reference}", headers, manifest.content)
 
     def delete(self, digest: Digest) -> None:
         """Delete a manifest with all of its tags. Not every registry supports this."""

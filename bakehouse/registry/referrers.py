@@ -12,7 +12,7 @@ from typing import Any
 
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
-from bakehouse.registry.manifest import OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
+from bakehouse.registry.manifest import OCI_INDEX, OCI_MANIFEST, Manifest, digest_of, parse
 from bakehouse.registry.upload import Blob, Uploader
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
@@ -74,10 +74,9 @@ class ArtifactRepository(Repository):
             digest = digest_of(content)
             was_there = self.digest_of(digest) == digest
             if was_there or not self._store(artifact, content, digest):
-                unlisted.append(_entry(artifact, content))
+                unlisted.append(parse(content, OCI_MANIFEST))
             attached.append(Attached(artifact, digest, was_there))
-        if unlisted:
-            self._list(subject.digest, unlisted)
+        self.list_documents(subject.digest, unlisted)
         return tuple(attached)
 
     def contents(self, subject: Digest, media_type: str) -> dict[Digest, bytes]:
@@ -85,19 +84,28 @@ class ArtifactRepository(Repository):
 
         Documents that are too large are left out.
         """
-        digests = self.referrers(subject)
-        if digests is None:
-            index = self.manifest(fallback_tag(subject))
-            digests = tuple(member.digest for member in index.members) if index else ()
         contents = {}
         # Without the referrers API, cosign lists bundles by the type of their configuration.
-        for digest in digests:
+        for digest in self.attachments(subject):
             # Another client may have removed it.
             manifest = self.manifest(digest)
             for layer in manifest.layers if manifest else ():
                 if layer.media_type == media_type and layer.bytes <= _MAX_DOCUMENT_BYTES:
                     contents[digest] = self.blob(layer.digest)
         return contents
+
+    def attachments(self, subject: Digest) -> tuple[Digest, ...]:
+        """Return the artifacts that are attached to an image, with or without the referrers API."""
+        digests = self.referrers(subject)
+        if digests is None:
+            index = self.manifest(fallback_tag(subject))
+            digests = tuple(member.digest for member in index.members) if index else ()
+        return digests
+
+    def list_documents(self, subject: Digest, documents: Sequence[Manifest]) -> None:
+        """List stored artifacts as attachments of an image."""
+        if documents:
+            self._list(subject, [_entry(document) for document in documents])
 
     def referrers(self, subject: Digest) -> tuple[Digest, ...] | None:
         """Return the artifacts that the registry lists for an image; None without the referrers API."""
@@ -159,9 +167,11 @@ def with_entries(current: Manifest | None, entries: Iterable[Mapping[str, Any]])
     return json.dumps({**document, "manifests": [*document["manifests"], *new]}).encode()
 
 
-def _entry(artifact: AttachedDocument, manifest: bytes) -> dict[str, Any]:
-    descriptor = _descriptor(OCI_MANIFEST, manifest)
-    return {**descriptor, "artifactType": artifact.media_type, "annotations": dict(artifact.annotations)}
+def _entry(document: Manifest) -> dict[str, Any]:
+    fields = parse_json(document.content)
+    kind = fields.get("artifactType") or (fields.get("config") or {}).get("mediaType", "")
+    descriptor = _descriptor(document.media_type, document.content)
+    return {**descriptor, "artifactType": kind, "annotations": fields.get("annotations") or {}}
 
 
 def _descriptor(media_type: str, content: bytes) -> dict[str, Any]:

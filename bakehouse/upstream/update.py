@@ -8,7 +8,7 @@ the end, so an unusable answer changes nothing.
 import contextlib
 import difflib
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from fnmatch import fnmatchcase
@@ -33,7 +33,7 @@ from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import build_backend
 from bakehouse.lock import python as pylock
 from bakehouse.plan import dockerfile
-from bakehouse.plan.workspace import Workspace, is_own, nearest_name, plan_resolutions, select_own
+from bakehouse.plan.workspace import Workspace, is_own, nearest_name, plan_resolutions
 from bakehouse.resolve import what_if
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.upstream import release_notes
@@ -84,7 +84,8 @@ def run(
 ) -> list[ComponentUpdate]:
     """Find new releases of components, and return the proposed entries; `write` adds them to the files.
 
-    Without names those of the project and of its images are checked. Failures are part of the result.
+    Without names, only the upstreams of the project's own components are asked. Failures are part of the
+    result.
     """
     components = select(workspace, names, write=write)
     pip = pip_config.read()
@@ -146,10 +147,10 @@ def raise_failures(updates: Iterable[ComponentUpdate]) -> None:
 def select(workspace: Workspace, names: Sequence[str], *, write: bool) -> list[Component]:
     """Return the components with names or globs, those first that others are compiled against.
 
-    Without names those of the project are selected, and those in its images.
+    Without names, those that the project can write are selected.
     """
     components = workspace.catalog.components
-    patterns = names or ([*components] if write else _default(workspace))
+    patterns = names or [*components]
     problems = Problems()
     for pattern in names:
         if not any(fnmatchcase(name, pattern) for name in components):
@@ -166,25 +167,14 @@ def select(workspace: Workspace, names: Sequence[str], *, write: bool) -> list[C
             hint = f"copy its directory to `components/{component.name}` of your recipes to update it there"
             problems.add(Diagnostic(message, hint=hint))
     problems.raise_as(UsageError)
-    if write:
-        selected = [recipe for recipe in selected if is_own(workspace, recipe.location.path)]
+    if write or not names:
+        selected = [item for item in selected if is_own(workspace, item.location.path)]
         if not selected:
             raise UsageError(
                 "this project has no components of its own to update",
-                hint="leave out `--write` to list new releases of Bakehouse's components",
+                hint="name components of Bakehouse without `--write` to list their new releases",
             )
     return sorted(selected, key=lambda component: (component.stage_order, component.name))
-
-
-def _default(workspace: Workspace) -> Collection[str]:
-    """Return the names of a project's components, and of those in its images; all if it has neither."""
-    components = workspace.catalog.components
-    own = {name for name, component in components.items() if is_own(workspace, component.location.path)}
-    if own == components.keys():
-        return own
-    resolutions = select_own(workspace).resolutions
-    used = {choice.name for resolution in resolutions for choice in resolution.all_choices}
-    return own | used or components.keys()
 
 
 def _files(directory: Path) -> dict[Path, bytes]:

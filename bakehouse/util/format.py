@@ -32,6 +32,22 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+def in_images(names: Sequence[str]) -> str:
+    """Return where something is: ` in churn`, ` in 11 images`; empty without names."""
+    if not names:
+        return ""
+    return f" in {names[0]}" if len(names) == 1 else f" in {format_count(len(names), 'image')}"
+
+
+def version_change(name: str, before: str | None, after: str | None) -> str:
+    """Return a package whose version changed, or that was added or removed; empty if it is the same."""
+    if before == after:
+        return ""
+    if before is None or after is None:
+        return f"{name} {before or after} {'added' if after else 'removed'}"
+    return f"{name} {before} -> {after}"
+
+
 def format_names(names: Iterable[str], separator: str = ", ") -> str:
     """Names in backquotes, joined: `` `a`, `b` ``."""
     return separator.join(f"`{name}`" for name in names)

@@ -158,6 +158,11 @@ class Fields:
     def texts(self, key: str) -> tuple[str, ...]:
         return tuple(item.text for item in self.scalars(key))
 
+    def text_or_texts(self, key: str) -> tuple[Scalar, ...]:
+        """Read a text, or a list of texts."""
+        node = self.node(key)
+        return (node,) if isinstance(node, Scalar) else self.scalars(key)
+
     def matching(self, key: str, pattern: re.Pattern[str], what: str) -> tuple[str, ...]:
         """Read a list of texts, each of which must match."""
         items = self.scalars(key)

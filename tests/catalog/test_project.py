@@ -487,8 +487,11 @@ ECR_EU, ECR_US = (f"111122223333.dkr.ecr.{region}.amazonaws.com" for region in (
         ("ecr", {ECR_EU, ECR_US}),
         ("registry.example/team", {"registry.example"}),
         ("team", {ECR_EU}),
+        ("team/prefix", {ECR_EU}),
+        ("ecr/prefix", {ECR_EU, ECR_US}),
         ("other-account", set()),
         ("hosted", {"registry.example"}),
+        ("hosted/prefix", {"registry.example"}),
     ],
 )
 def test_the_hosts_that_a_project_publishes_to(empty: Tree, registry: str, hosts: set[str]) -> None:

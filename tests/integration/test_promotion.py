@@ -15,6 +15,7 @@ import pytest
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.builder.verify import Outcome
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.engine import docker
@@ -134,7 +135,7 @@ def test_the_same_digest_is_released(ecr_stub: EcrStub, team: Team, image: Built
     assert (released.tags, released.digest, released.candidate) == ((TAG,), staged.digest, False)
     assert ecr_stub.images(team.repository) == {staged.digest: sorted([*staged.tags, TAG])}
     record = team.recorded(record_of(released, image.image, report(image, TRAINED, GPU), DAY))
-    assert newest(team.directory / "images", "mpi-cpu") == record
+    assert newest(ProjectSettings(team.directory, ()), "mpi-cpu") == record
 
 
 def test_a_skipped_check_that_is_required_keeps_it_a_candidate(

@@ -209,7 +209,7 @@ def test_an_older_release_that_is_published_again_stays_the_older_one(
     lines: list[str] = []
     push(project, image, lines)
     [first, second] = open_ledger(project).records("mpi-cpu")
-    assert image_uris.newest(project.images, "mpi-cpu") == second
+    assert image_uris.newest(project, "mpi-cpu") == second
     assert lines[-1] == (
         f"mpi-cpu: {first.digest[:19]} was released before {second.digest[:19]} of {second.date}, "
         "which `bake uri mpi-cpu` still returns"

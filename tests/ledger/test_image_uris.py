@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from bakehouse.catalog import project
-from bakehouse.catalog.project import HOME
+from bakehouse.catalog.project import HOME, ProjectSettings
+from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.errors import Diagnostic, Reason, UsageError
-from bakehouse.ledger.image_uris import ImageQuery, candidate, find, newest, retrieve, to_promote
+from bakehouse.ledger.image_uris import ImageQuery, candidate, find, retrieve, to_promote
 from bakehouse.ledger.releases import ReleasedComponent, ReleasedRegion, ReleaseRecord, append
 from tests.support.ledgers import CPU, ECR, LOCAL, US, names, release
 from tests.support.release_records import a_record
@@ -55,6 +56,10 @@ def refusal(directory: Path, image: str = "mpi-cpu", **query: Any) -> Diagnostic
 def test_the_address_is_pinned_by_digest(tmp_path: Path) -> None:
     record = release(tmp_path)
     assert retrieve("mpi-cpu", ledger=tmp_path) == f"{LOCAL}/bakehouse/mpi-cpu@{record.digest}"
+
+
+def newest(images: Path, image: str, registry: str = "") -> ReleaseRecord:
+    return find(images, image, ImageQuery(registry=registry))
 
 
 def test_the_newest_release_counts(tmp_path: Path) -> None:
@@ -139,6 +144,47 @@ def test_an_untested_release_is_passed_over(tmp_path: Path) -> None:
 def test_a_registry_can_be_named(tmp_path: Path, registry: str, which: int) -> None:
     records = [release(tmp_path, registry=host) for host in (LOCAL, ECR, LOCAL)]
     assert newest(tmp_path, "mpi-cpu", registry=registry) == records[which]
+
+
+def test_a_project_has_releases_only_in_its_registry(tmp_path: Path) -> None:
+    project = ProjectSettings(tmp_path, (), registry="new.example/team")
+    for _ in range(2):
+        release(project.images, registry="old.example", provides=names(pytorch="2.9.1"))
+    for name, message in (
+        ("mpi-cpu", "`mpi-cpu` was never published to `new.example/team`"),
+        ("pytorch", "no release with `pytorch` fits"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            find(project.images, name, ImageQuery(project=project))
+        assert caught.value.diagnostics[0].message == message
+
+    record = release(project.images, registry="new.example", provides=names(pytorch="2.9.1"))
+    release(project.images, registry="old.example", provides=names(pytorch="2.9.1"))
+    for name in ("mpi-cpu", "pytorch"):
+        assert find(project.images, name, ImageQuery(project=project)) == record
+
+
+def test_a_registry_of_the_settings_can_be_named(tmp_path: Path) -> None:
+    registries = {"dr": RegistrySettings("dr", host="old.example")}
+    project = ProjectSettings(tmp_path, (), registry="new.example/team", registries=registries)
+    record = release(project.images, registry="old.example")
+    release(project.images, registry="new.example")
+    assert find(project.images, "mpi-cpu", ImageQuery(registry="dr", project=project)) == record
+
+
+def test_retrieve_searches_the_registry_of_the_project(tmp_path: Path) -> None:
+    settings = '[tool.bakehouse]\nregistry = "new.example/team"\n'
+    (tmp_path / "pyproject.toml").write_text(settings)
+    record = release(tmp_path / "images", registry="old.example")
+    with pytest.raises(UsageError) as caught:
+        retrieve("mpi-cpu", ledger=tmp_path)
+    assert caught.value.diagnostics[0].hint == (
+        "it is in `old.example`; `bake promote mpi-cpu --registry new.example/team` copies its releases"
+    )
+    assert retrieve("mpi-cpu", ledger=tmp_path, registry="old.example") == record.image_uri
+    # A ledger that was copied out of its project has no configured registry
+    (tmp_path / "copy").symlink_to(tmp_path / "images")
+    assert retrieve("mpi-cpu", ledger=tmp_path / "copy") == record.image_uri
 
 
 def test_a_region_is_that_of_the_registry(tmp_path: Path) -> None:

@@ -23,7 +23,10 @@ from bakehouse.errors import Diagnostic, PublishError, Reason, RecipeError, Regi
 from bakehouse.ledger.image_uris import newest
 from bakehouse.ledger.releases import LedgerEntry, ReleaseRecord, load, text_of
 from bakehouse.ledger.s3_ledger import S3Ledger
-from bakehouse.ledger.store import open_ledger
+from bakehouse.ledger.store import FileLedger, open_ledger
+from bakehouse.publish import preflight
+from bakehouse.publish.options import PublishOptions
+from bakehouse.publish.release_copy import copy_releases
 from tests.support.ecr import moto_server
 from tests.support.s3_ledgers import ADDRESS, BUCKET, REGION, numbered, team
 
@@ -145,9 +148,39 @@ def test_a_project_s_own_file_follows_the_team_s(s3: Any, tmp_path: Path) -> Non
     mine, other = numbered(1), numbered(2, date="2026-11-21")
     open_ledger(first).add(mine)
     open_ledger(second).add(other)
-    assert newest(first.images, "mpi-cpu") == mine
+    assert newest(first, "mpi-cpu") == mine
     assert open_ledger(first).records("mpi-cpu") == (mine, other)
-    assert newest(first.images, "mpi-cpu") == newest(second.images, "mpi-cpu") == other
+    assert newest(first, "mpi-cpu") == newest(second, "mpi-cpu") == other
+
+
+def test_a_renamed_image_has_the_team_s_records_of_its_former_name(s3: Any, tmp_path: Path) -> None:
+    project = ProjectSettings(tmp_path, (), ledger=ADDRESS)
+    old, other = numbered(1), numbered(2, date="2026-11-21")
+    open_ledger(project).add(old)
+    assert FileLedger(project).follow_rename("mpi-cpu", "new")
+    # A clone that does not know the rename
+    team().add(other)
+    assert open_ledger(project).records("new") == (old, other)
+    assert open_ledger(project).images() == ("new",)
+    open_ledger(project).add(numbered(3, image="new"))
+    assert len(open_ledger(project).records("new")) == 3
+
+
+def test_releases_of_files_can_be_recorded_in_a_new_ledger(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "check_access", lambda *arguments, **options: None)
+    files = ProjectSettings(tmp_path, ())
+    host = "registry.example.com"
+    records = [
+        replace(record, registry=host, image_uri=f"{host}/{record.repository}@{record.digest}")
+        for record in map(numbered, (3, 1, 2))
+    ]
+    for record in records:
+        open_ledger(files).add(record)
+    options = PublishOptions(registry=f"{host}/bakehouse")
+    copy_releases(replace(files, ledger=ADDRESS), ["*"], lambda _: None, options)
+    assert S3Ledger(ADDRESS, None).records("mpi-cpu") == tuple(records)
 
 
 def test_what_only_a_project_has_stays_in_its_file(s3: Any, tmp_path: Path) -> None:

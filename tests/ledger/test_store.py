@@ -7,10 +7,11 @@ import pytest
 
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.ledger.image_uris import ImageQuery, find
 from bakehouse.ledger.releases import (
     append,
 )
-from bakehouse.ledger.store import open_ledger, select_images, unreleased_images
+from bakehouse.ledger.store import FileLedger, open_ledger, select_images, unreleased_images
 from bakehouse.plan.model import Image, ImageKey
 from tests.support.built_images import IMAGE
 from tests.support.release_records import a_record
@@ -62,3 +63,46 @@ def test_releases_in_another_registry_do_not_count(
     ledger.add(a_record())
 
     assert unreleased_images(project, ledger, [IMAGE]) == unreleased
+
+
+def renamed(tmp_path: Path) -> FileLedger:
+    """A ledger with a release of `old` and one of `new`, which has its records now."""
+    ledger = FileLedger(ProjectSettings(tmp_path, ()))
+    for name in ("old", "new"):
+        ledger.add(replace(a_record(), image=name))
+    assert ledger.follow_rename("old", "new")
+    return ledger
+
+
+def test_a_renamed_image_has_the_records_of_its_former_name(tmp_path: Path) -> None:
+    ledger = renamed(tmp_path)
+    assert [record.image for record in ledger.records("new")] == ["old", "new"]
+    assert ledger.images() == ("new",)
+    assert not (tmp_path / "images/old").exists()
+    assert not ledger.follow_rename("old", "new")
+
+
+def test_new_records_of_a_former_name_follow_it(tmp_path: Path) -> None:
+    ledger = renamed(tmp_path)
+    ledger.add(replace(a_record(), image="old", date="2027-01-01", bytes=1))
+    assert [record.bytes for record in ledger.records("new")][-1] == 1
+    assert ledger.images() == ("new",)
+
+
+def test_a_second_rename_keeps_all_records(tmp_path: Path) -> None:
+    ledger = renamed(tmp_path)
+    ledger.follow_rename("new", "newest")
+    assert len(ledger.records("newest")) == 2
+    assert ledger.former_names() == {"old": "newest", "new": "newest"}
+
+
+def test_a_former_name_is_answered_with_the_present_one(tmp_path: Path) -> None:
+    ledger = renamed(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        select_images(ledger, ["old"])
+    message = "no release and no candidate of `old` was published"
+    assert caught.value.diagnostics == (Diagnostic(message, hint="it is called `new` now"),)
+    with pytest.raises(UsageError) as caught:
+        find(tmp_path / "images", "old", ImageQuery())
+    expected = Diagnostic("`old` was renamed", hint="use `new`, which has its releases")
+    assert caught.value.diagnostics == (expected,)

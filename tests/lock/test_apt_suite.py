@@ -2,8 +2,10 @@
 
 import pytest
 
+from bakehouse.catalog.apt_lock import stanzas
+from bakehouse.catalog.project import HOME
 from bakehouse.lock import apt, locking
-from bakehouse.lock.apt import Resolved
+from bakehouse.lock.apt import AptChange, Resolved
 from tests.support.trees import Tree
 
 
@@ -40,3 +42,16 @@ def test_an_upgrade_without_changes_writes_no_lock(project: Tree, resolved: list
     locking.run(project.root, ["sound"], print, scope=locking.LockScope(upgrade=True))
 
     assert not (project.root / "mine/apt").exists()
+
+
+def test_an_upgrade_names_the_images_of_each_package(project: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("mine/images/silent.yaml", 'summary: Silent\nbase: {debian: "12"}\n')
+    text = (HOME / "recipes/apt/bookworm.packages").read_text()
+    locked = next(fields for _, fields in stanzas(text) if fields["Package"] == "base-files")
+    newer = {**locked, "Version": "99", "SHA256": "9" * 64}
+    changes = (AptChange("base-files", "12", "99"), AptChange("gone", "1", ""))
+
+    monkeypatch.setattr(apt, "resolve", lambda *_, **__: Resolved({"base-files": newer}, changes))
+    lines = locking.run(project.root, ["sound"], print, scope=locking.LockScope(upgrade=True))
+
+    assert "bookworm: base-files 12 -> 99 in 2 images" in lines

@@ -139,6 +139,18 @@ def test_the_most_frequent_versions_of_other_locks_are_kept_unless_upgraded(proj
     assert "shared==3.0" in locked(project, upgrade=True)
 
 
+def test_an_upgraded_lock_of_a_component_names_what_moved(project: Tree) -> None:
+    project.component("tuning", TUNING.replace(', torch: "*"', ""))
+    path = project.root / "components/tuning/tuning.txt"
+    locked(project)
+    path.write_text(
+        path.read_text().replace("shared==3.0", "shared==2.0").replace("shared-3.0", "shared-2.0")
+    )
+    scope = locking.LockScope(upgrade=True)
+    lines = locking.run(project.root, ["tuning"], lambda _: None, scope=scope)
+    assert [line for line in lines if "->" in line] == ["tuning.txt: shared 2.0 -> 3.0"]
+
+
 def test_of_two_equally_frequent_versions_the_newer_one_is_kept(project: Tree) -> None:
     # The order of the components is the order of their names
     for name, version in {"first": "1.0", "second": "2.0"}.items():

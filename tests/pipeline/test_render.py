@@ -6,9 +6,11 @@ import pytest
 
 from bakehouse.catalog.project import HOME, find
 from bakehouse.errors import StaleError, UsageError
+from bakehouse.ledger.releases import load
 from bakehouse.pipeline import render
 from bakehouse.plan.workspace import Workspace, open_workspace, select_kept, select_own
 from tests.support.errors import error_text
+from tests.support.ledgers import release
 from tests.support.trees import IMAGE, Tree, templates
 
 SOME = '[tool.bakehouse]\ncommit = ["small"]\n'
@@ -151,3 +153,23 @@ def test_bakehouse_commits_few_images_and_each_kind_of_them() -> None:
     assert len(committed) <= 20
     assert kinds[0] == kinds[1]
     assert {*frameworks} <= {*map(str, kinds[0])}
+
+
+def test_a_renamed_image_keeps_its_releases(tree: Tree) -> None:
+    tree.image(IMAGE, "small")
+    written(tree, settings=ALL)
+    release(tree.root / "images", "small")
+    (tree.root / "images/small.yaml").unlink()
+    tree.image(f"{IMAGE}\nrenamed_from: small\n", "tiny")
+    with pytest.raises(StaleError) as caught:
+        render.check(select_kept(opened(tree, ALL), ()), lambda line: None)
+    assert caught.value.diagnostics[0].message == "the releases of `small` are not those of `tiny` yet"
+
+    lines = written(tree, settings=ALL)
+    assert "moved images/small/releases.json to images/tiny" in lines
+    assert not (tree.root / "images/small").exists()
+    assert [record.image for record in load(tree.root / "images/tiny/releases.json")] == ["small"]
+    render.check(select_kept(opened(tree, ALL), ()), lambda line: None)
+    with_name = select_own(opened(tree, ALL)).plan.images[0].key
+    tree.image(IMAGE, "tiny")
+    assert select_own(opened(tree, ALL)).plan.images[0].key == with_name

@@ -180,6 +180,21 @@ small
     )
 
 
+def test_a_renamed_image_is_compared_with_its_former_recipe(tree: Tree) -> None:
+    for name in ("first", "second"):
+        tree.image(HEAD, name)
+    before = state(tree)
+    for name in ("first", "second"):
+        (tree.root / f"images/{name}.yaml").unlink()
+    tree.image(f"{HEAD}renamed_from: first\n", "third")
+    tree.image(f"{HEAD}renamed_from: [second]\nenvironment: {{A: b}}\n", "fourth")
+    names = diff.names_at(before, state(tree), "*")
+    assert diff.history_text(diff.history(before, state(tree), names)) == (
+        "third, renamed from first\n\nfourth, renamed from second\n  + environment A b\n"
+        "\n1 image with the same recipe and components\n"
+    )
+
+
 def test_a_mistake_of_the_present_is_not_one_of_the_commit(tree: Tree) -> None:
     project = ProjectSettings(tree.root, (tree.root,))
     for command in (["init"], ["add", "."], ["commit", "-m", "one"]):

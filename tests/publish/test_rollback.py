@@ -51,10 +51,10 @@ def rolled_back(
 
 @pytest.mark.parametrize("name", [DIGEST, DIGEST[:20], "mpi-cpu-20261120-7c1e44b0"])
 def test_look_ups_return_the_release_again(released: ProjectSettings, name: str) -> None:
-    assert image_uris.newest(released.images, "mpi-cpu").digest == NEW
+    assert image_uris.newest(released, "mpi-cpu").digest == NEW
     records, lines = rolled_back(released, name)
     assert [record.digest for record in records] == [DIGEST]
-    assert image_uris.newest(released.images, "mpi-cpu").digest == DIGEST
+    assert image_uris.newest(released, "mpi-cpu").digest == DIGEST
     assert lines == [f"mpi-cpu: rolled back from {NEW[:19]} to {DIGEST[:19]}"]
 
 
@@ -88,6 +88,20 @@ def test_the_latest_release_is_not_recorded_again(released: ProjectSettings) -> 
     _, lines = rolled_back(released, DIGEST)
     assert lines == [f"mpi-cpu: {DIGEST[:19]} is the latest release already"]
     assert load(released.images / "mpi-cpu/releases.json") == before
+
+
+def test_a_former_registry_is_not_asked(released: ProjectSettings, proxies: tuple[Proxy, Proxy]) -> None:
+    ledger = open_ledger(released)
+    [old, new] = ledger.records("mpi-cpu")
+    host = proxies[1].host
+    for record in (old, new):
+        uri = f"{host}/{record.repository}@{record.digest}"
+        ledger.add(replace(record, registry=host, image_uri=uri, regions=()))
+    moved = replace(released, registry=f"{host}/team")
+    proxies[0].answers.clear()
+    records, _ = rolled_back(moved, DIGEST)
+    assert [record.registry for record in records] == [host]
+    assert image_uris.newest(moved, "mpi-cpu").digest == DIGEST
 
 
 def refused(project: ProjectSettings, release: str, kind: type[BakehouseError]) -> str:

@@ -14,6 +14,7 @@ from tests.support.proxy import Reply, Request
 IMAGE = json.dumps({"schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": None, "layers": []}).encode()
 
 
+_RANGE = re.compile("bytes=([0-9]+)-([0-9]+)")
 _PATH = re.compile(r"/v2/team/image/(?P<kind>manifests|blobs|blobs/uploads)/(?P<name>[^/]*)")
 
 
@@ -28,13 +29,21 @@ class FakeRegistry:
     def answer(self, request: Request) -> Reply:
         address = urlsplit(request.path)
         match = _PATH.fullmatch(address.path)
+        if address.path == "/v2/":
+            return Reply(200, {}, b"{}")
         if match is None:
             return Reply(404)
         if match["kind"] == "blobs/uploads":
             return self._upload(request, parse_qs(address.query).get("digest", [""])[0])
         if match["kind"] == "blobs":
             blob = self.blobs.get(match["name"])
-            return Reply(404) if blob is None else Reply(200, {"Content-Length": str(len(blob))}, blob)
+            if blob is None:
+                return Reply(404)
+            if part := _RANGE.fullmatch(request.headers.get("Range", "")):
+                first, last = int(part[1]), int(part[2])
+                headers = {"Content-Range": f"bytes {first}-{last}/{len(blob)}"}
+                return Reply(206, headers, blob[first : last + 1])
+            return Reply(200, {"Content-Length": str(len(blob))}, blob)
         if request.method == "PUT":
             stored = request.headers["Content-Type"], request.body
             self.manifests[match["name"]] = self.manifests[digest_of(request.body)] = stored
@@ -48,6 +57,8 @@ class FakeRegistry:
         if request.method == "POST":
             return Reply(202, {"Location": "/v2/team/image/blobs/uploads/1?state=a%2Fb"})
         assert parse_qs(urlsplit(request.path).query)["state"] == ["a/b"]
+        if request.method == "DELETE":
+            return Reply(204)
         assert digest == digest_of(request.body)
         self.blobs[digest] = request.body
         return Reply(201)

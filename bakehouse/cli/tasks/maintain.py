@@ -57,7 +57,7 @@ def demo(context: Context) -> None:
 @bake_task(
     "components",
     help={
-        "components": "names or globs; default: those of the project and its images; `'*'` means all",
+        "components": "names or globs; default: those of the project; `'*'` means all",
         "write": "add the entries and their locks to the components",
         "commit": "write, render the images, and commit each component on its own",
         "since": "all releases from this day on; default: those above the newest known one",

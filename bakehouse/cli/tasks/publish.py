@@ -1,6 +1,5 @@
 """Tasks that push images and look up what was published."""
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from bakehouse.cli.tasks.declare import (
 from bakehouse.errors import UsageError
 
 if TYPE_CHECKING:
-    from bakehouse.ledger.releases import ReleaseRecord
+    pass
 
 _REGISTRY = "`local`, `ecr`, HOST/PREFIX or a registry of the settings; default: the project's registry"
 _CREATE = "create missing ECR repositories"
@@ -74,8 +73,10 @@ def push(
     "image",
     iterable=["report_"],
     help={
-        "image": "one image",
-        "image-uri": "promote the candidate with this URI, not the newest",
+        "image": "one image; with --registry, also a glob",
+        "image-uri": "promote the candidate with this URI, or copy only the release with it",
+        "registry": "copy releases to this registry: `local`, `ecr`, HOST/PREFIX or one of the settings",
+        "create": _CREATE,
         "report": "results that `smoke --report` wrote on another machine; repeatable",
         "rollback": "make this earlier release the latest again: its image URI, tag, or digest",
         "move-tag": "move the tag that is the image's name to this release",
@@ -87,6 +88,8 @@ def promote(
     image: str,
     report_: list[str],
     image_uri: str = "",
+    registry: str = "",
+    create: bool = False,
     rollback: str = "",
     move_tag: bool = False,
     fail_on: str = "",
@@ -95,21 +98,33 @@ def promote(
     Release an image's newest candidate by giving its digest a release tag.
 
     `promote` needs no engine. With `--rollback`, look-ups return an earlier release again, and an existing
-    tag with the image's name moves to it.
+    tag with the image's name moves to it. With `--registry`, releases are copied there with their
+    attached documents, and recorded in the ledger.
 
     bake promote pytorch-cu130 --report results.json
     bake promote pytorch-cpu --move-tag
     bake promote pytorch-cpu --rollback sha256:4f1c09d2a7be
+    bake promote '*' --registry team
     """
     from bakehouse.catalog.project import find
     from bakehouse.cli import tables
     from bakehouse.pipeline import publish as pipeline
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.options import PublishOptions
+    from bakehouse.publish.release_copy import copy_releases
     from bakehouse.publish.rollback import roll_back
 
+    if registry:
+        if rollback or report_ or fail_on or move_tag:
+            raise UsageError(
+                "`--registry` can only be combined with `--image-uri` and `--create`",
+                hint="the other options are for candidates and roll-backs",
+            )
+        options = PublishOptions(registry=registry, create=create, image_uri=image_uri)
+        show(tables.uris(copy_releases(find(Path.cwd()), split(image), report, options)))
+        return
     if rollback:
-        if image_uri or report_ or fail_on:
+        if image_uri or report_ or fail_on or create:
             raise UsageError(
                 "`--rollback` can only be combined with `--move-tag`",
                 hint="the other options are for candidates",
@@ -118,6 +133,8 @@ def promote(
         show(tables.uris(roll_back(find(Path.cwd()), image, rollback, report, options)))
         return
 
+    if create:
+        raise UsageError("`promote --create` needs `--registry`", hint="a candidate has a repository already")
     options = PublishOptions(
         move_tag=move_tag,
         image_uri=image_uri,
@@ -267,7 +284,7 @@ def bisect(
     "image",
     help={
         "image": "one image, or `pytorch` or `tensorflow` for the best that fits",
-        "registry": "only releases in this registry: `local`, `ecr` or a host; with --built, as for `push`",
+        "registry": "instead of the project's registry: `local`, `ecr`, a host or one of the settings",
         "region": "only releases in this AWS region",
         "version": "framework version, or its first numbers",
         "py-version": "Python version, such as py311",
@@ -308,7 +325,6 @@ def uri(
         show("".join(f"{uri}\n" for uri in built_uris(select_images(image), report, registry)))
         return
     instance = find_gpus(instance_type) if instance_type else None
-    query = image_uris.ImageQuery(region, version, py_version, registry, instance)
 
     def names() -> Iterable[str]:
         # Most look-ups find a release
@@ -317,28 +333,14 @@ def uri(
         return image_names(open_project(image), image)
 
     with image_uris.open_images(None, image) as images:
+        project = image_uris.owner(images)
+        query = image_uris.ImageQuery(region, version, py_version, registry, instance, project)
         if candidate:
             record = image_uris.candidate(images, image, query)
         else:
             record = image_uris.find(images, image, query, names)
     if warning := clock_warning(record):
         report(warning)
-    if not registry and (note := _elsewhere(record)):
-        report(note)
     if record.tested_on_gpus is False:
         report(f"warning: {record.image} is for GPUs, but this release was tested without GPUs")
     show(f"{record.image_uri}\n")
-
-
-def _elsewhere(record: "ReleaseRecord") -> str:
-    """Return a note if a release is not in the registry of the project; empty if it is."""
-    from bakehouse.catalog import project
-    from bakehouse.ledger.image_uris import LEDGER_VARIABLE
-
-    settings = project.find(Path.cwd())
-    if os.environ.get(LEDGER_VARIABLE) or settings.publishes_to(record.registry):
-        return ""
-    return (
-        f"note: the newest release of `{record.image}` is in {record.registry}; this project publishes to "
-        f"`{settings.registry}`"
-    )

@@ -1,0 +1,199 @@
+"""Copies the releases of images to another registry, with their documents and records."""
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bakehouse.catalog.project import ProjectSettings
+from bakehouse.errors import Problems, PublishError, UsageError
+from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.ledger.store import open_ledger, select_images
+from bakehouse.plan.model import ImageKey
+from bakehouse.publish import preflight
+from bakehouse.publish.diagnostics import PushDiagnostics
+from bakehouse.publish.options import PublishOptions, push_options_for
+from bakehouse.publish.published_checks import require_not_expiring
+from bakehouse.publish.push import PushOptions
+from bakehouse.publish.regions import for_each_region
+from bakehouse.publish.tags import PublishedImage, ReleaseTags
+from bakehouse.publish.target import ReleaseTarget
+from bakehouse.registry import destination
+from bakehouse.registry.image_copy import copy_image
+from bakehouse.registry.local_registry import EmbeddedRegistry
+from bakehouse.registry.manifest import short
+from bakehouse.registry.referrers import ArtifactRepository
+from bakehouse.registry.registry import DeadlineRegistry, Registry
+from bakehouse.util.deadline import OverdueError
+from bakehouse.util.format import format_bytes
+from bakehouse.util.oci import Digest
+from bakehouse.util.terminal import Reporter
+
+_CLOCK_SECONDS = 1.1
+"""The ledger in S3 orders records of a day by S3's clock, which has whole seconds."""
+
+
+def copy_releases(
+    project: ProjectSettings, images: Sequence[str], progress: Reporter, options: PublishOptions
+) -> tuple[ReleaseRecord, ...]:
+    """Copy releases that a registry lacks, record them with their days, and return their records there.
+
+    `options.image_uri` selects one release. A release keeps its digest and its tags. Failures are raised
+    after all other releases were copied.
+    """
+    destination.check_selection(project, options.registry)
+    ledger = open_ledger(project)
+    releases = {
+        name: [record for record in ledger.records(name) if _is_selected(record, options.image_uri)]
+        for name in select_images(ledger, images)
+    }
+    names = [name for name, records in releases.items() if records]
+    if options.image_uri and not names:
+        hint = "run `bake releases` to list all releases"
+        raise UsageError(f"`{options.image_uri}` is not a release", hint=hint)
+    preflight.check_access(project, options.registry, names, create=options.create)
+    copied: dict[str, ReleaseRecord] = {}
+    problems = Problems()
+    with destination.destination(project, options.registry, progress, create=options.create) as target:
+        for name in names:
+            repository, known = f"{target.prefix}/{name}", ledger.records(name)
+            copier = ReleaseCopier(project, repository, target.registries, progress, options, known)
+            day = ""
+            for record in releases[name]:
+                try:
+                    copy = copier.copy(record)
+                except PublishError as error:
+                    problems.extend(error.diagnostics)
+                    continue
+                if project.ledger and record.date == day:
+                    time.sleep(_CLOCK_SECONDS)
+                day = record.date
+                ledger.add(copy)
+                copied[copy.image_uri] = copy
+        for registry in target.registries:
+            if copied and project.keep_registry and isinstance(registry, EmbeddedRegistry):
+                registry.keep()
+    problems.raise_as(PublishError)
+    return tuple(copied.values())
+
+
+def _is_selected(record: ReleaseRecord, image_uri: str) -> bool:
+    uris = {location.image_uri for location in record.locations}
+    return record.is_released and (not image_uri or image_uri in uris)
+
+
+class ReleaseCopier:
+    """Copies the releases of one image; several records may have one digest."""
+
+    def __init__(
+        self,
+        project: ProjectSettings,
+        repository: str,
+        registries: Sequence[Registry],
+        progress: Reporter,
+        options: PublishOptions,
+        records: Sequence[ReleaseRecord],
+    ) -> None:
+        self._project = project
+        self._repository = repository
+        self._registries = registries
+        self._progress = progress
+        self._create = options.create
+        self._options = push_options_for(project, options)
+        hosts = [registry.host for registry in registries]
+        self._copies: dict[str, ReleaseRecord | PublishError] = {
+            record.digest: record
+            for record in records
+            if record.registry in hosts and record.repository == repository
+        }
+        """Records of the releases that the registry has, and failures, by digest."""
+
+    def copy(self, record: ReleaseRecord) -> ReleaseRecord:
+        """Copy the image of a record, and return the record of the copy. Raises PublishError."""
+        place = self._copies.get(record.digest)
+        if place is None:
+            place = self._copies[record.digest] = self._copy(record)
+        if isinstance(place, PublishError):
+            raise place
+        return replace(
+            record,
+            registry=place.registry,
+            repository=place.repository,
+            image_uri=place.image_uri,
+            regions=place.regions,
+        )
+
+    def _copy(self, record: ReleaseRecord) -> ReleaseRecord | PublishError:
+        with contextlib.ExitStack() as stack:
+            source = stack.enter_context(destination.registry(self._project, record.registry, self._progress))
+            try:
+                results = for_each_region(
+                    self._registries, lambda registry, _: self._copy_to(registry, record, source)
+                )
+                results.require_all()
+            except PublishError as error:
+                return error
+        published = results.published
+        return replace(
+            record,
+            registry=published.registry,
+            repository=published.repository,
+            image_uri=published.image_uri,
+            regions=results.regions,
+        )
+
+    def _copy_to(self, registry: Registry, record: ReleaseRecord, from_registry: Registry) -> PublishedImage:
+        """Copy the image of a record to one registry, its tags at last."""
+        source = _open(from_registry, record.repository, self._options)
+        target = _open(registry, self._repository, self._options)
+        published = PublishedImage(
+            record.image, registry.host, self._repository, record.tags, Digest(record.digest)
+        )
+        try:
+            with _diagnostics(record, source).translate_errors():
+                manifest = source.manifest(record.digest)
+            if manifest is None:
+                raise PublishError(
+                    f"`{record.registry}` no longer has {short(Digest(record.digest))}",
+                    facts=(("image URI", record.image_uri),),
+                    hint="run `bake releases --verify` for the releases that still exist",
+                )
+            if self._create:
+                target.registry.create_repository(self._repository, record.image)
+            diagnostics = _diagnostics(record, target)
+            with diagnostics.translate_errors():
+                for tag in record.tags:
+                    other = target.manifest(tag)
+                    if other and other.digest != record.digest:
+                        raise ReleaseTags(target, diagnostics.target, diagnostics).taken(other)
+                uploaded = copy_image(source, target, manifest)
+                for tag in record.tags:
+                    target.tag(manifest, tag)
+        except OverdueError as error:
+            raise _diagnostics(record, target).overdue() from error
+        ledger = open_ledger(self._project)
+        require_not_expiring(registry, published, ledger, self._progress, self._options.until)
+        self._progress(
+            f"{record.image}: copied {short(Digest(record.digest))} to {registry.host}, "
+            f"uploaded {format_bytes(uploaded)}"
+        )
+        return published
+
+
+def _diagnostics(record: ReleaseRecord, remote: ArtifactRepository) -> PushDiagnostics:
+    """Return the errors of requests to one of the repositories."""
+    target = ReleaseTarget(
+        image=record.image,
+        key=ImageKey(record.key),
+        digest=Digest(record.digest),
+        registry=remote.registry,
+        repository=remote.name,
+        tag=record.tags[0],
+        platform=record.platform,
+    )
+    return PushDiagnostics(target, "promote --registry")
+
+
+def _open(registry: Registry, repository: str, options: PushOptions) -> ArtifactRepository:
+    retry_policy = replace(options.retry_policy, until=options.until)
+    return ArtifactRepository(DeadlineRegistry(registry, options.until), repository, retry_policy)
