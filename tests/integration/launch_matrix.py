@@ -1,18 +1,21 @@
 """Write the page of tested launchers from the results of their tests.
 
-`python -m tests.integration.launch_matrix` writes docs/reference/launchers.md from the last results.
+`python -m tests.integration.launch_matrix` adds the last results to docs/reference/launchers.md, and marks
+the rows whose image or example has changed.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cluster.job_report import JobReport
+from bakehouse.plan import image_keys
 from bakehouse.util.files import write_whole
-from tests.integration.jobs import Case
+from tests.integration.jobs import EXAMPLES, Case
 from tests.integration.launches import ALL_LAUNCHES
 
 PAGE = HOME / "docs/reference/launchers.md"
@@ -55,21 +58,31 @@ HEAD = """\
 
 The tests write this page: run `./bake test`, then `python -m tests.integration.launch_matrix`. Each row is
 one run of an [example](../../examples/README.md) on a machine with two cores and no GPU, in parallel with
-other jobs. Times are upper bounds.
+other jobs. Times are upper bounds. The key is a hash of the image's build key and of the example. If one of
+them has changed since that run, the row says so.
 
 """
+COLUMNS = ("launcher", "hosts", "image", "example", "result", "seconds", "run", "key")
+CHANGED = ", changed since"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One launcher on one set of hosts."""
+    """The last run of one launcher on one set of hosts."""
 
     launcher: str
     hosts: str
     image: str
     example: str
     result: str
-    seconds: float | None = None
+    seconds: str = ""
+    run: str = ""
+    """The day of the run; empty if it was not run."""
+    key: str = ""
+
+    @property
+    def line(self) -> tuple[str, str, str, str]:
+        return self.launcher, self.hosts, self.image, self.example
 
 
 def row(name: str, case: Case, report: JobReport | None = None, why_not: str = "") -> Row:
@@ -77,9 +90,18 @@ def row(name: str, case: Case, report: JobReport | None = None, why_not: str = "
     columns = line_of(name, case)
     if report is None:
         return Row(*columns, f"not tested: {why_not}")
-    return Row(
-        *columns, "passed" if report.passed else f"failed: {report.reason[:80]}", round(report.seconds)
-    )
+    result = "passed" if report.passed else f"failed: {report.reason[:80]}"
+    _, _, image, example = columns
+    return Row(*columns, result, f"{report.seconds:.0f}", f"{datetime.now(UTC).date()}", key(image, example))
+
+
+def key(image: str, example: str) -> str:
+    """Return the key of what a row describes."""
+    keys = image_keys.parse((HOME / "images" / image_keys.FILE).read_text())
+    total = hashlib.sha256(f"{keys[image.removesuffix('-with-stubs')]}\n".encode())
+    for path in sorted((EXAMPLES / example).glob("*.py")):
+        total.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()[:8]
 
 
 def line_of(name: str, case: Case) -> tuple[str, str, str, str]:
@@ -119,20 +141,45 @@ def cases() -> dict[str, Case]:
     return {name: case for launches in ALL_LAUNCHES.values() for name, case in launches.items()}
 
 
-def table(rows: list[Row]) -> str:
-    lines = ["| launcher | hosts | image | example | result | seconds |", "|---|---|---|---|---|---|"]
-    for row in sorted(rows, key=lambda row: (row.launcher.lower(), row.hosts, row.image)):
-        seconds = "" if row.seconds is None else f"{row.seconds:.0f}"
-        lines.append(
-            f"| {row.launcher} | {row.hosts} | `{row.image}` | `{row.example}` | {row.result} | {seconds} |"
-        )
-    lines += [f"| {launcher} | {where} | | | not tested: {why} | |" for launcher, where, why in NOT_TESTED]
-    return "\n".join(lines) + "\n"
+def parse(page: str) -> list[Row]:
+    """Return the rows of the page that name an image."""
+    lines = [line for line in page.splitlines() if line.startswith("| ")][1:]
+    cells = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines]
+    return [Row(*row) for row in cells if row[2]]
+
+
+def merge(rows: list[Row], newer: list[Row]) -> list[Row]:
+    """Return the last run of each case that still exists; a run counts more than a reason for none."""
+    last: dict[tuple[str, str, str, str], Row] = {}
+    for row in (*rows, *newer):
+        if row.run or row.line not in last:
+            last[row.line] = row
+    current = {line_of(name, case) for name, case in cases().items() if name in LAUNCHERS}
+    return [row for line, row in last.items() if line in current]
+
+
+def text(rows: list[Row]) -> str:
+    """Return the page."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+    for row in sorted(map(_dated, rows), key=lambda row: (row.launcher.lower(), row.hosts, row.image)):
+        launcher, hosts, image, example, *others = astuple(row)
+        lines.append("| " + " | ".join((launcher, hosts, f"`{image}`", f"`{example}`", *others)) + " |")
+    lines += [
+        f"| {launcher} | {where} | | | not tested: {why} | | | |" for launcher, where, why in NOT_TESTED
+    ]
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def _dated(row: Row) -> Row:
+    """Mark the run of a row whose image or example has changed."""
+    is_changed = row.run and row.key != key(row.image, row.example)
+    return replace(row, run=row.run.removesuffix(CHANGED) + (CHANGED if is_changed else ""))
 
 
 def noted() -> list[Row]:
-    """Return the recorded rows of the last run of each module."""
-    return [Row(**fields) for name in ALL_LAUNCHES for fields in json.loads(_notes(name).read_text())]
+    """Return the recorded rows of the last run of each module that was run here."""
+    paths = [path for path in map(_notes, ALL_LAUNCHES) if path.exists()]
+    return [Row(**fields) for path in paths for fields in json.loads(path.read_text())]
 
 
 def _notes(name: str) -> Path:
@@ -140,5 +187,4 @@ def _notes(name: str) -> Path:
 
 
 if __name__ == "__main__":
-    day = datetime.fromtimestamp(min(_notes(name).stat().st_mtime for name in ALL_LAUNCHES), UTC).date()
-    write_whole(PAGE, f"{HEAD}Last run: {day}.\n\n{table(noted())}")
+    write_whole(PAGE, text(merge(parse(PAGE.read_text()), noted())))

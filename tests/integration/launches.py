@@ -72,7 +72,7 @@ TORCHRUN = {"torch_distributed": {"enabled": True}}
 TWO_RANKS = {"sagemaker_mpi_num_of_processes_per_host": 2}
 """As many as an instance with two GPUs has: `distribution` says nothing about it for SMDDP."""
 
-SMP = {"partitions": 1, "microbatches": 2, "ddp": True}
+SMP = {"pipeline_parallel_degree": 1, "microbatches": 2, "ddp": True}
 
 
 def gpu_hosts(count: int) -> tuple[Group, ...]:
