@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse.plan import image_keys
 from tests.docs.prose import HOME
-from tests.support.documents import blocks
+from tests.support.documents import blocks, table_rows
 from tests.support.programs import BAKE
 from tests.support.snippets import PYTORCH, snippet
 
 GUIDES = HOME / "docs/how-to"
+README = (HOME / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_comparison_of_instances_is_what_the_command_prints(tmp_path: Path) -> None:
@@ -41,6 +43,38 @@ def test_the_code_in_the_readme_is_what_the_demo_prints() -> None:
     [date] = re.findall(r"published ([0-9-]+),", code)
     release = replace(PYTORCH, image_uri=uri, registry=uri.partition("/")[0], date=date)
     assert (heading, code) == ("image_uri:", snippet(release))
+
+
+def test_the_readme_shows_the_demo_of_the_image_with_todays_key() -> None:
+    keys = image_keys.parse((HOME / "images" / image_keys.FILE).read_text())
+    [(image, key)] = re.findall(r"<!-- (\S+), build key (\w+) -->\n```console\nimage_uri:", README)
+    assert str(keys[image]).startswith(key), "run `./bake demo` and copy its URI, code and build key"
+
+
+def test_the_readme_counts_the_images_as_their_table_does() -> None:
+    table = (HOME / "images/README.md").read_text()
+    [counts] = re.findall(r"^(\d+) images of (\d+) recipes;", table, re.MULTILINE)
+    assert re.findall(r"(\d+) images from (\d+) recipes", README) == [counts]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "measure", "start", "columns"),
+    [
+        (r"costs (\d+) s .* and (\d+) s", "P12b", "one requirement changed", (2, 3)),
+        (r"The six images of the benchmark take ([\d.]+) times", "P1", "six images", (4,)),
+        (r"`./bake demo` took (\d+) s", "P11", "`bake demo` in a fresh clone", (2,)),
+    ],
+)
+def test_the_readme_gives_the_times_of_the_benchmarks(
+    sentence: str, measure: str, start: str, columns: tuple[int, ...]
+) -> None:
+    rows = table_rows((HOME / "docs/explanation/benchmarks.md").read_text())
+    row = next(row for row in rows if row[0] == measure and row[1].startswith(start))
+    match = re.search(sentence, README.replace("\n", " "))
+    assert match
+    for given, column in zip(match.groups(), columns, strict=True):
+        digits = len(given.partition(".")[2])
+        assert given == f"{float(row[column].removesuffix(' s')):.{digits}f}"
 
 
 @pytest.mark.parametrize(
