@@ -16,6 +16,7 @@ from bakehouse.resolve.phrases import (
     group_predicate,
     group_text,
     grouped,
+    is_because_of_target,
     is_version_excluded,
     location_text,
     opposing_reasons,
@@ -65,7 +66,11 @@ def first_reason(conflict: Conflict) -> Reason | None:
 def _most_informative(conflict: Conflict) -> Conflict:
     """Return the conflict that choosing a candidate leads to, where that one explains more."""
     named = {requirement.name for requirement in conflict.recipe.components}
-    deeper = [refusal.then for refusal in conflict.refusals if refusal.then]
+    refusals = [refusal for refusal in conflict.refusals if refusal.then]
+    if conflict.name == conflict.recipe.base.name:
+        # The base that the search tries first may fail for reasons of its own
+        refusals.sort(key=_rank_of_base)
+    deeper = [refusal.then for refusal in refusals if refusal.then]
     deeper.sort(key=lambda inner: inner.name not in named)
     others = [
         refusal for refusal in conflict.refusals if not refusal.then and not is_version_excluded(refusal)
@@ -73,6 +78,16 @@ def _most_informative(conflict: Conflict) -> Conflict:
     if not deeper or (others and deeper[0].name not in named and conflict.name != conflict.recipe.base.name):
         return conflict
     return _most_informative(deeper[0])
+
+
+def _rank_of_base(refusal: Refusal) -> tuple[bool, bool, float]:
+    """Return whether a name lacks a provider, whether no target is to blame, and for how much the base is."""
+    refusals = refusal.then.refusals if refusal.then else ()
+    lacks_provider = any(inner.then and not inner.then.refusals for inner in refusals)
+    informative = [inner for inner in refusals if not is_version_excluded(inner)]
+    blamed = [inner for inner in informative if refusal.candidate in (inner.other, *inner.others)]
+    is_free_of_targets = not any(map(is_because_of_target, refusals))
+    return lacks_provider, is_free_of_targets, len(blamed) / max(len(informative), 1)
 
 
 def diagnostic(

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from bakehouse.catalog.component import DRIVER, INSTANCE, Incompatibility, Requirement
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location, Reason
-from bakehouse.resolve.candidate import Candidate, Demand, Refusal
+from bakehouse.resolve.candidate import Candidate, Conflict, Demand, Refusal
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.files import display_path
 
@@ -15,6 +15,7 @@ _MAX_NAMED_IMAGES = 4
 _UNKNOWN = "as it is"
 _OF_INSTANCES = ("gpu-architecture", "efa-interfaces")
 """Names that instance types provide."""
+_GPU_FACTS = ("gpu", "lacks")
 BUILD_AXES = ("cuda", "python")
 """Names of which a release has a build for each version; a missing one is a gap of the catalogue."""
 _PLURALS = {
@@ -185,6 +186,23 @@ def grouped(refusals: Iterable[Refusal]) -> list[list[Refusal]]:
     return list(groups.values())
 
 
+def nearest_refusals(conflict: Conflict) -> list[Refusal]:
+    """Return the refusals of a conflict that say most to a person: those because of a target, else the first.
+
+    Candidates outside the requested versions say least.
+    """
+    groups = grouped(conflict.refusals)
+    groups.sort(key=lambda group: (not is_because_of_target(group[0]), is_version_excluded(group[0])))
+    return groups[0] if groups else []
+
+
+def is_because_of_target(refusal: Refusal) -> bool:
+    """Return whether a candidate does not fit an instance type or the host's driver, or leads to one such."""
+    if refusal.then:
+        return any(map(is_because_of_target, refusal.then.refusals))
+    return refusal.other is not None and refusal.other.name in (INSTANCE, DRIVER)
+
+
 def variants_by_version(group: Iterable[Refusal]) -> dict[str, list[str]]:
     """Return the refused variants of each version, newest version first."""
     variants: dict[str, list[str]] = {}
@@ -241,8 +259,7 @@ def _verb_and_rest(refusal: Refusal) -> tuple[str, str]:
     name, candidate, other, demand = refusal.name, refusal.candidate, refusal.other, refusal.demand
     if refusal.then:
         if requirement := _requirement_on(refusal):
-            reason = "no version fits" if refusal.then.refusals else "nothing in the image provides it"
-            return "needs", f"{requirement_text(requirement)}, but {reason}"
+            return "needs", f"{requirement_text(requirement)}, but {_why_unmet(refusal.then)}"
         return "leaves", f"no compatible {name}"
     if refusal.platform:
         return "has", f"no build for {refusal.platform}"
@@ -266,6 +283,16 @@ def _verb_and_rest(refusal: Refusal) -> tuple[str, str]:
     return verb, f"{rest}, not {other.provided[name]}" if other else rest
 
 
+def _why_unmet(conflict: Conflict) -> str:
+    """Return why a name that a candidate needs has no version in the image."""
+    group = nearest_refusals(conflict)
+    if not group:
+        return "nothing in the image provides it"
+    if all(map(is_version_excluded, conflict.refusals)):
+        return f"the catalogue has only {subject_text(list(conflict.refusals))}"
+    return group_text(group)
+
+
 def _is_of_build(candidate: Candidate, requirement: Requirement) -> bool:
     """Return whether a requirement is the one version that a named build is for."""
     is_exact = version_range(requirement) != requirement.specifier
@@ -283,7 +310,9 @@ def _verb(line: Package) -> str:
 def opposing_reasons(refusal: Refusal) -> Iterator[Reason]:
     """Yield the facts that a refused candidate contradicts, each with its location."""
     demand, other, incompatibility = refusal.demand, refusal.other, refusal.incompatibility
-    if refusal.packages:
+    if refusal.then and (group := nearest_refusals(refusal.then)):
+        yield from opposing_reasons(group[0])
+    elif refusal.packages:
         line = refusal.packages[1]
         fact = f"{other or 'the image'} {_verb(line)} {line.name} {line.version or _UNKNOWN}"
         yield Reason(fact, line.location)
@@ -298,10 +327,18 @@ def opposing_reasons(refusal: Refusal) -> Iterator[Reason]:
         yield demand_reason(demand)
     elif other and other != refusal.candidate and other.name != refusal.name:
         verb = "has" if other.name == INSTANCE else "provides"
-        gpu = other.spec.facts.get("gpu") if refusal.name == "gpu-architecture" else None
-        model = f" ({gpu})" if gpu else ""
+        model = _gpu_model(other) if refusal.name == "gpu-architecture" else ""
         fact = f"{candidate_text(other)} {verb} {refusal.name} {other.provided[refusal.name]}{model}"
         yield Reason(fact, other.variant.location)
+
+
+def _gpu_model(instance: Candidate) -> str:
+    """Return the GPU of an instance type in parentheses: `V100, without bf16 and FP8`."""
+    facts = instance.spec.facts
+    parts = [
+        facts[name] if name == "gpu" else f"without {facts[name]}" for name in _GPU_FACTS if name in facts
+    ]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _requirement_on(refusal: Refusal) -> Requirement | None:

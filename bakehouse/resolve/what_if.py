@@ -16,7 +16,6 @@ from bakehouse.errors import (
     Diagnostic,
     Location,
     Problems,
-    Reason,
     Table,
     UndecidedError,
     UsageError,
@@ -30,12 +29,11 @@ from bakehouse.resolve.alternatives import (
     Outcome,
     Undecided,
 )
-from bakehouse.resolve.candidate import Candidate, Conflict, Demand
+from bakehouse.resolve.candidate import Candidate, Conflict
+from bakehouse.resolve.direct_conflicts import direct_conflict, direct_reasons, provided_versions
 from bakehouse.resolve.explain import describe_changes
 from bakehouse.resolve.phrases import (
     BUILD_AXES,
-    demand_reason,
-    owner_text,
     requirement_text,
     version_range,
 )
@@ -202,7 +200,10 @@ def resolve_assuming(recipe: Recipe, assumptions: Assumptions, catalog: Catalog)
         )
     message = f"image `{recipe.name}` does not fit with {assumptions}"
     nearest = search.nearest(_MAX_ALTERNATIVES)
-    diagnostic = _diagnostic(message, outcome, search, catalog, nearest, assumptions, f"{recipe.name} ")
+    minimal = conflict_report.minimal_conflict(outcome, search)
+    diagnostic = _diagnostic(message, minimal, catalog, nearest, assumptions, f"{recipe.name} ")
+    direct = direct_reasons(minimal, outcome.recipe, assumptions.components, catalog)
+    diagnostic = replace(diagnostic, reasons=tuple(dict.fromkeys((*direct, *diagnostic.reasons))))
     if gaps := tuple(_gaps(assumptions, catalog, recipe)):
         raise _lacking(
             diagnostic, f"it is not known whether image `{recipe.name}` fits with {assumptions}", gaps
@@ -304,7 +305,8 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
         calls=sum(nearest.calls for _, _, nearest in conflicts),
     )
     message = f"no base in the catalogue fits {assumptions}"
-    diagnostic = _diagnostic(message, conflict, search, catalog, merged, assumptions, "")
+    minimal = direct_conflict(conflict.recipe, catalog) or conflict_report.minimal_conflict(conflict, search)
+    diagnostic = _diagnostic(message, minimal, catalog, merged, assumptions, "")
     if gaps := tuple(_gaps(assumptions, catalog)):
         raise _lacking(diagnostic, f"it is not known whether a base fits {assumptions}", gaps)
     raise ConflictError.of(diagnostic)
@@ -321,7 +323,7 @@ def _gaps(assumptions: Assumptions, catalog: Catalog, recipe: Recipe | None = No
 
     Others may exist, so without them a combination cannot be refused.
     """
-    by_name = {assumed.name: _provided_versions(assumed, catalog) for assumed in assumptions.components}
+    by_name = {assumed.name: provided_versions(assumed, catalog) for assumed in assumptions.components}
     for assumed in assumptions.components:
         if not by_name[assumed.name]:
             yield requirement_text(assumed)
@@ -472,17 +474,13 @@ def _only_base(base: Component, assumptions: Assumptions) -> Recipe:
 
 def _diagnostic(
     message: str,
-    conflict: Conflict,
-    search: AlternativeSearch,
+    minimal: Conflict,
     catalog: Catalog,
     nearest: Alternatives,
     assumptions: Assumptions,
     image: str,
 ) -> Diagnostic:
-    minimal = conflict_report.minimal_conflict(conflict, search)
     diagnostic = conflict_report.diagnostic_with_candidates(message, minimal, catalog)
-    direct = _direct_reasons(minimal, conflict.recipe, assumptions, catalog)
-    diagnostic = replace(diagnostic, reasons=tuple(dict.fromkeys((*direct, *diagnostic.reasons))))
     cut = f" (the search stopped after {nearest.calls} tries)" if nearest.is_cut else ""
     rows = tuple(_row(alternative, assumptions) for alternative in nearest.alternatives)
     title = f"closest combinations that fit{cut}"
@@ -492,65 +490,6 @@ def _diagnostic(
     if nearest.alternatives and (options := _options(nearest.alternatives[0], assumptions)):
         hint = f"run `bake resolve {image}{options}` to see the first one in full"
     return replace(diagnostic, tables=(*diagnostic.tables, Table(title, rows)), hint=hint)
-
-
-def _direct_reasons(
-    conflict: Conflict, recipe: Recipe, assumptions: Assumptions, catalog: Catalog
-) -> list[Reason]:
-    """Return why components of a recipe fit no assumed version, whatever else the image contains.
-
-    The search may end at another conflict first, such as the CUDA of a base.
-    """
-    reasons = []
-    reported = {(refusal.candidate.name, refusal.name) for refusal in conflict.refusals}
-    for assumed in assumptions.components:
-        versions = _provided_versions(assumed, catalog)
-        for requirement in (recipe.base, *recipe.components):
-            component = catalog.components.get(requirement.name)
-            if not versions or component is None or requirement.name == assumed.name:
-                continue
-            if (component.name, assumed.name) in reported:
-                continue
-            glob = recipe.variants.get(component.name)
-            candidates = [
-                Candidate(component, release, variant)
-                for release in component.releases
-                if requirement.allows(release.version)
-                for variant in release.variants
-                if glob is None or variant.matches(glob.text)
-            ]
-            pairs = [(candidate, _direct_reason(candidate, assumed, versions)) for candidate in candidates]
-            # Reasons that differ from one candidate to the next are in the table.
-            texts = {reason and reason.text.removeprefix(str(candidate)) for candidate, reason in pairs}
-            if len(texts) == 1:
-                reasons += [reason for _, reason in pairs[:1] if reason]
-    return reasons
-
-
-def _provided_versions(assumed: Requirement, catalog: Catalog) -> set[str]:
-    """Return the versions in the catalogue that an assumption allows."""
-    versions: set[str | None] = set()
-    for component in catalog.components.values():
-        for release in component.releases:
-            provided = {variant.spec.provides.get(assumed.name) for variant in release.variants}
-            versions |= {release.version} if component.name == assumed.name else provided - {None}
-    return {version for version in versions if version and assumed.allows(version)}
-
-
-def _direct_reason(candidate: Candidate, assumed: Requirement, versions: set[str]) -> Reason | None:
-    """Return why a candidate fits none of some versions; None if it may fit one."""
-    name, spec = assumed.name, candidate.spec
-    if name in candidate.provided and not assumed.allows(candidate.provided[name]):
-        return Reason(f"{candidate} provides {name} {candidate.provided[name]}", candidate.variant.location)
-    for requirement in (*spec.constraints, *spec.requires):
-        if requirement.name == name and not any(map(requirement.allows, versions)):
-            demand = Demand(requirement, candidate, is_required=requirement in spec.requires)
-            return demand_reason(demand)
-    for conflict in spec.conflicts:
-        [part, *others] = conflict.parts
-        if conflict.is_error and not others and part.name == name and all(map(part.allows, versions)):
-            return Reason(f"{owner_text(candidate, conflict)}: {conflict.reason}", conflict.location)
-    return None
 
 
 def _row(alternative: Alternative, assumptions: Assumptions) -> tuple[str, str, str]:

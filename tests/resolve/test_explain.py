@@ -162,13 +162,13 @@ releases:
         == """\
 small
 
-debian 12, the newest known: the image requests 12   images/small.yaml:2
+debian 12, the newest known: the image requests 12                images/small.yaml:2
   provides glibc 2.36
 torch 2.8
-  the image requests it                              images/small.yaml:3
-  not 3.0: needs nccl >=3, but no version fits       components/torch/component.yaml:3
-  not 2.9: needs glibc >=2.39, not 2.36              components/torch/component.yaml:4
-    debian 12 provides glibc 2.36                    components/debian/component.yaml:4
+  the image requests it                                           images/small.yaml:3
+  not 3.0: needs nccl >=3, but the catalogue has only nccl 2.29   components/torch/component.yaml:3
+  not 2.9: needs glibc >=2.39, not 2.36                           components/torch/component.yaml:4
+    debian 12 provides glibc 2.36                                 components/debian/component.yaml:4
 
 run `bake explain small torch` for all details of one component
 """

@@ -123,12 +123,10 @@ def test_what_does_not_fit_is_reported_with_the_candidates_and_what_is_nearest(c
         == """\
 error: no base in the catalogue fits cuda 12.6 and torch 2.9
   --> --assume torch=2.9
-  because you requested cuda 12.6          --assume cuda=12.6
-  and cuda-image 12.6 provides cuda 12.6   components/cuda-image/component.yaml:7:14
+  because you requested cuda 12.6   --assume cuda=12.6
 
 candidates for torch:
-  torch 2.9         needs cuda 12.8, not 12.6        components/torch/component.yaml:5
-  2 other releases  are outside the requested range
+  torch 2.9  needs cuda 12.8  components/torch/component.yaml:5
 
 closest combinations that fit:
   1 change  cuda 12.6 → 12.8  cuda-image 12.8, torch 2.9
@@ -148,8 +146,7 @@ error: no base in the catalogue fits torch >=2.8,<2.9 and python 3.12
   because you requested python 3.12   --assume python=3.12
 
 candidates for torch:
-  torch 2.8         needs python 3.11, not 3.12      components/torch/component.yaml:6
-  2 other releases  are outside the requested range
+  torch 2.8  needs python 3.11, not 3.12  components/torch/component.yaml:6
 
 closest combinations that fit:
   1 change  torch >=2.8,<2.9 → 2.9  cuda-image 12.8, python 3.12, torch 2.9
