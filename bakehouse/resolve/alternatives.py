@@ -8,8 +8,9 @@ number of calls of the resolver is bounded.
 
 import heapq
 from collections.abc import Container, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import count, islice, takewhile
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -32,7 +33,8 @@ _MAX_NAMED = 3
 _MAX_BASES = 6
 _MAX_WARNED = 8
 _MAX_CHANGES = 3
-_STEPS = 8
+_MAX_OF_SERIES = 3
+_STEPS = 14
 """Calls reserved for each alternative, to move it closer to the pins."""
 
 
@@ -58,7 +60,9 @@ class PinChange:
     value: str
     """The new version or variant; empty if the component is left out."""
     distance: int = 0
-    """The number of known versions between the old and the new value."""
+    """The number of known versions between the old value and the series of the new one."""
+    shared: int = 0
+    """The number of leading numbers that both values have in common."""
     base: str = ""
     """The name of another base that replaces the recipe's."""
     is_added: bool = False
@@ -298,10 +302,15 @@ class AlternativeSearch:
             elif pin.kind == "variant":
                 changes.append(PinChange(pin, _variant(resolution, pin.name)))
             else:
-                move = self._newest if pin.name == self._upgraded else self._nearer
-                recipe, resolution = move(pin, recipe, resolution)
+                if pin.name == self._upgraded:
+                    recipe, resolution = self._newest(pin, recipe, resolution)
+                else:
+                    near = self._nearer(pin, recipe, resolution)
+                    recipe, resolution = self._newest_of_series(pin, *near)
                 version = resolution.version_of(pin.name) or ""
-                changes.append(PinChange(pin, version, self._distance(pin, version)))
+                shared, series = self._series(pin, version)
+                distance = min(self._distance(pin, other) for other in (version, *series))
+                changes.append(PinChange(pin, version, distance, shared))
         return Alternative(tuple(changes), resolution)
 
     def _nearer(self, pin: Restriction, recipe: Recipe, resolution: Resolution) -> tuple[Recipe, Resolution]:
@@ -326,6 +335,37 @@ class AlternativeSearch:
         if _is_warned_of(pin.name, resolution):
             recipe, resolution, version = self._without_warning(pin, recipe, resolution, version)
         return _with_range(recipe, pin, f"=={version}"), resolution
+
+    def _newest_of_series(
+        self, pin: Restriction, recipe: Recipe, resolution: Resolution
+    ) -> tuple[Recipe, Resolution]:
+        """Return the recipe with the newest version that differs from a pin in the latest place, if it fits.
+
+        Between 4.0 and 4.1.8 that is the second number, so 4.1.8 is as near to 4.0 as 4.1.1, and 5.0 is not.
+        """
+        version = resolution.version_of(pin.name) or ""
+        shared, series = self._series(pin, version)
+        closer = [other for other in self._versions(pin.name) if self._series(pin, other)[0] > shared]
+        newer = series[series.index(version) + 1 :] if version in series else ()
+        closer = [other for other in closer if self._distance(pin, other)]
+        for other in (*closer[: -_MAX_OF_SERIES - 1 : -1], *newer[: -_MAX_OF_SERIES - 1 : -1]):
+            narrowed = _with_range(recipe, pin, f"=={other}")
+            outcome = self._resolve(narrowed)
+            if isinstance(outcome, Resolution) and not _is_warned_of(pin.name, outcome):
+                return narrowed, outcome
+        return recipe, resolution
+
+    def _series(self, pin: Restriction, version: str) -> tuple[int, tuple[str, ...]]:
+        """Return the count of leading numbers that a version shares with a pin, and the versions like it."""
+        requirements = [item for item in _requirements(self._recipe, pin) if item.specifier]
+        if not version or not requirements:
+            return 0, ()
+        shared = _shared(requirements[0], version)
+        numbers = Version(version).release[: shared + 1]
+        alike = (
+            other for other in self._versions(pin.name) if Version(other).release[: shared + 1] == numbers
+        )
+        return shared, tuple(alike)
 
     def _newest(self, pin: Restriction, recipe: Recipe, resolution: Resolution) -> tuple[Recipe, Resolution]:
         """Return the recipe with the newest version of a pin that fits, one without a warning if possible."""
@@ -451,13 +491,26 @@ def _with_range(recipe: Recipe, pin: Restriction, specifier: str) -> Recipe:
     return replace(recipe, components=tuple(map(changed, recipe.components)))
 
 
+def _bounds(requirement: Requirement) -> Iterator[Version]:
+    for specifier in SpecifierSet(requirement.specifier):
+        # `===` takes any text
+        with suppress(InvalidVersion):
+            yield Version(specifier.version.removesuffix(".*"))
+
+
+def _shared(requirement: Requirement, version: str) -> int:
+    """Return how many leading numbers a version has in common with a range."""
+    return max(
+        (_common(bound.release, Version(version).release) for bound in _bounds(requirement)), default=0
+    )
+
+
+def _common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    return sum(1 for _ in pairs)
+
+
 def _gap(versions: tuple[str, ...], requirements: list[Requirement]) -> int | None:
     """Return the position among sorted versions of a range that allows none of them."""
-    for requirement in requirements:
-        for specifier in SpecifierSet(requirement.specifier):
-            try:
-                bound = Version(specifier.version.removesuffix(".*"))
-            except InvalidVersion:  # `===` takes any text
-                continue
-            return sum(Version(version) < bound for version in versions)
-    return None
+    bound = next((bound for requirement in requirements for bound in _bounds(requirement)), None)
+    return None if bound is None else sum(Version(version) < bound for version in versions)

@@ -310,8 +310,11 @@ def _verb(line: Package) -> str:
 def opposing_reasons(refusal: Refusal) -> Iterator[Reason]:
     """Yield the facts that a refused candidate contradicts, each with its location."""
     demand, other, incompatibility = refusal.demand, refusal.other, refusal.incompatibility
-    if refusal.then and (group := nearest_refusals(refusal.then)):
-        yield from opposing_reasons(group[0])
+    if refusal.then:
+        inner = nearest_refusals(refusal.then)[:1]
+        yield from (
+            reason for first in inner if not is_version_excluded(first) for reason in opposing_reasons(first)
+        )
     elif refusal.packages:
         line = refusal.packages[1]
         fact = f"{other or 'the image'} {_verb(line)} {line.name} {line.version or _UNKNOWN}"

@@ -438,9 +438,15 @@ def _suits(resolution: Resolution) -> bool:
 
 
 def _is_included(first: Alternative, second: Alternative) -> bool:
-    """Return whether another base needs all changes of the first alternative, or more."""
-    pins, others = {change.pin for change in first.changes}, {change.pin for change in second.changes}
-    return pins < others or describe_changes(first) == describe_changes(second)
+    """Return whether another base needs all changes of the first alternative, or more, or larger ones."""
+    shared = {change.pin: change.shared for change in first.changes}
+    others = {change.pin: change.shared for change in second.changes}
+    is_larger = shared.keys() == others.keys() and all(shared[pin] >= others[pin] for pin in others)
+    return (
+        shared.keys() < others.keys()
+        or (is_larger and shared != others)
+        or describe_changes(first) == describe_changes(second)
+    )
 
 
 def _best_rank(nearest: Alternatives) -> tuple[int, ...]:

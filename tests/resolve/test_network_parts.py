@@ -131,7 +131,7 @@ def test_an_installer_of_unknown_open_mpi_is_passed_over(recipe_directory: Recip
     )
     assert resolution.version_of("efa") == "1.17.0"
     text = cuda("11.3.1", "20.04", 'python: "3.8"', 'efa: "1.16.0"', 'mpi4py: "*"', flavour="*")
-    assert 'use `efa: "1.17.0"`' in recipe_directory.answer(text)
+    assert 'use `efa: "1.17.3"`' in recipe_directory.answer(text)
     [conflict] = broken(candidate_of("efa", "1.16.0"), candidate_of("open-mpi", "4.1.4"))
     assert conflict.reason == "the Open MPI version of this installer is not recorded"
 
@@ -141,7 +141,7 @@ def test_nccl_2_19_is_refused_with_an_older_installer_than_1_29(recipe_directory
     report = recipe_directory.answer(text)
     assert "its libfabric can't register memory for NCCL 2.19 and later" in report
     assert "https://github.com/aws/aws-ofi-nccl/issues/584" in report
-    assert 'use `efa: "1.29.0"`' in report
+    assert 'use `efa: "1.29.1"`' in report
     [conflict] = broken(candidate_of("efa", "1.28.0"), candidate_of("nccl", "2.19.3"))
     assert conflict.is_error
     assert conflict.source == "https://github.com/aws/aws-ofi-nccl/issues/584"

@@ -47,6 +47,32 @@ releases:
       - {name: cu13, requires: {cuda: ">=13"}}
       - {name: cu12, requires: {cuda: "<13"}}
 """
+LAYERS = """\
+summary: Layers
+stage_order: 50
+releases:
+  - version: "1"
+    variants:
+      - {name: new, requires: {torch: "2.9"}}
+      - {name: newer, requires: {torch: "2.9", cuda: ">=13"}}
+"""
+PARALLEL = """\
+summary: Parallel training
+stage_order: 50
+releases:
+  - version: "2"
+    variants:
+      - {name: torch2.8, requires: {torch: "2.8"}}
+      - {name: torch2.7, requires: {torch: "2.7"}}
+      - {name: flow, requires: {flow: "2"}}
+"""
+OLD = """\
+summary: An old base
+stage_order: 0
+releases:
+  - {version: "1", provides: {tool: "1.12", glibc: "2.31"}, base: {image: "old:1"}}
+"""
+FLOW = 'summary: Flow\nstage_order: 40\nreleases: [{version: "2", requires: {cuda: "11"}}]\n'
 FABRIC = """\
 summary: A fabric
 stage_order: 50
@@ -64,6 +90,11 @@ releases:
       - {name: tensorflow, requires: {tensorflow: "*"}}
       - {name: pytorch, requires: {pytorch: "*"}}
 """
+
+
+def releases(*versions: str) -> str:
+    entries = ", ".join(f'{{version: "{version}"}}' for version in versions)
+    return f"stage_order: 50\nreleases: [{entries}]\n"
 
 
 @pytest.fixture
@@ -457,11 +488,75 @@ def test_libraries_for_an_old_driver_are_a_combination_that_fits(cuda_tree: Tree
     assert "with cuda-compat" not in resolved(cuda_tree, "torch=2.9", "driver=470.1")
 
 
-def test_an_instance_type_is_reported_with_its_gpu(cuda_tree: Tree) -> None:
-    cuda_tree.component("instance", INSTANCES.replace("ml.p3.2xlarge,", "ml.p3.2xlarge, facts: {gpu: V100},"))
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [("gpu: V100", "V100"), ("gpu: V100, lacks: bf16 and FP8", "V100, without bf16 and FP8")],
+)
+def test_an_instance_type_is_reported_with_its_gpu(cuda_tree: Tree, facts: str, text: str) -> None:
+    cuda_tree.component(
+        "instance", INSTANCES.replace("ml.p3.2xlarge,", f"ml.p3.2xlarge, facts: {{{facts}}},")
+    )
 
     report = resolved(cuda_tree, "torch=2.9", "instance=ml.p3.2xlarge")
-    assert "and ml.p3.2xlarge has gpu-architecture 7.0 (V100) " in report
+    assert f"and ml.p3.2xlarge has gpu-architecture 7.0 ({text}) " in report
+
+
+def test_a_need_that_is_not_met_because_of_an_instance_type_names_its_gpu(cuda_tree: Tree) -> None:
+    cuda_tree.component("layers", LAYERS)
+
+    report = resolved(cuda_tree, "layers", "instance=ml.p3.2xlarge")
+    assert "  and ml.p3.2xlarge has gpu-architecture 7.0 " in report
+    assert (
+        "  layers 1 (new)    needs torch 2.9, but torch 2.9 needs gpu-architecture >=7.5, not 7.0" in report
+    )
+
+
+def test_two_assumptions_that_exclude_each_other_are_reported_without_a_base(cuda_tree: Tree) -> None:
+    cuda_tree.component("parallel", PARALLEL)
+    cuda_tree.component("flow", FLOW)
+
+    report = resolved(cuda_tree, "parallel", "torch=2.9", "cuda=12.8")
+    assert (
+        report[: report.index("\n\nclosest")]
+        == """\
+error: no base in the catalogue fits any parallel, torch 2.9 and cuda 12.8
+  --> --assume parallel
+  because you requested torch 2.9   --assume torch=2.9
+
+candidates for parallel:
+  parallel 2 (torch2.8)  needs torch 2.8, not 2.9  components/parallel/component.yaml:6
+  parallel 2 (torch2.7)  needs torch 2.7, not 2.9  components/parallel/component.yaml:7
+  parallel 2 (flow)      needs flow 2              components/parallel/component.yaml:8"""
+    )
+
+
+def test_builds_that_need_the_same_as_the_others_are_no_reason(cuda_tree: Tree) -> None:
+    """The build without an opinion about CUDA may fit, so CUDA is not why nothing fits."""
+    cuda_tree.component("layers", LAYERS)
+    report = resolved(cuda_tree, "layers", "cuda=12.6", "instance=ml.p3.2xlarge")
+    assert "  layers 1 (new)    needs torch 2.9, but " in report
+    assert "the image targets ml.p3.2xlarge" in report
+
+
+def test_the_newest_release_of_the_nearest_series_is_offered(cuda_tree: Tree) -> None:
+    cuda_tree.component("mpi", f"summary: MPI\n{releases('5.0.1', '4.1.8', '4.1.1', '4.0.1')}")
+
+    assert "  1 change  mpi 3 → 4.1.8  debian 12, mpi 4.1.8\n" in resolved(cuda_tree, "mpi=3")
+
+
+def test_the_newest_release_of_the_nearest_minor_version_is_offered(cuda_tree: Tree) -> None:
+    cuda_tree.component("mpi", f"summary: MPI\n{releases('4.2.0', '4.1.8', '4.1.1', '4.0.1')}")
+
+    assert "  1 change  mpi 4.0.3 → 4.0.1  debian 12, mpi 4.0.1\n" in resolved(cuda_tree, "mpi=4.0.3")
+
+
+def test_a_release_of_another_series_is_not_offered_for_another_base(cuda_tree: Tree) -> None:
+    """Of two bases that need the same change, the one with the smaller change is enough."""
+    cuda_tree.component("old", OLD)
+    cuda_tree.component("tool", f"summary: A tool\n{releases('2.5', '2.4')}")
+
+    assert resolved(cuda_tree, "tool=2.9").count("  1 change  tool") == 1
+    assert "  1 change  tool 2.9 → 2.5  debian 12, tool 2.5\n" in resolved(cuda_tree, "tool=2.9")
 
 
 @pytest.mark.parametrize("confidence", ["low", "medium"])
