@@ -37,6 +37,20 @@ def test_the_comparison_of_instances_is_what_the_command_prints(tmp_path: Path) 
     assert completed.stdout == output
 
 
+def test_the_readme_begins_with_what_resolve_prints() -> None:
+    [sample] = [code for _, code in blocks(HOME / "README.md") if code.startswith("$ bake resolve")]
+    command, output = sample.removeprefix("$ bake ").split("\n", 1)
+    completed = subprocess.run(
+        [*BAKE, *shlex.split(command)],
+        cwd=HOME,
+        env=os.environ | {"NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert completed.stderr == output
+
+
 def test_the_code_in_the_readme_is_what_the_demo_prints() -> None:
     [sample] = [code for _, code in blocks(HOME / "README.md") if code.startswith("image_uri:")]
     heading, uri, _, code = sample.split("\n", 3)
