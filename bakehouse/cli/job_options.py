@@ -13,14 +13,11 @@ from bakehouse.util.json_reader import parse_json
 if TYPE_CHECKING:
     from bakehouse.cluster.job import Group, NetworkPartition
 
-_NAME = r"[^=,@\n]{1,64}"
-"""Name of an instance group: SageMaker allows all characters, but options have separators."""
-_GROUP = re.compile(rf"(?P<name>{_NAME})=(?P<type>[a-z0-9.-]+)(?::(?P<count>[0-9]+))?")
-_GROUP_HINT = (
-    "write `--group data=ml.c5.18xlarge:2`, with a name of at most 64 characters without `=`, `,` or `@`"
-)
+# SageMaker allows all characters in the name of a group. Types have no `=`, so the last one ends the name
+_GROUP = re.compile(r"(?P<name>.{1,64})=(?P<type>[a-z0-9.-]+)(?::(?P<count>[0-9]+))?")
+_GROUP_HINT = "write `--group data=ml.c5.18xlarge:2`, with a name of at most 64 characters"
 _KILL = re.compile(r"(?P<host>algo-[0-9]+)@(?:(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?|/(?P<text>.+)/)")
-_PARTITION = re.compile(rf"(?P<first>{_NAME}),(?P<second>{_NAME})@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
+_PARTITION = re.compile(r"(?P<first>[^,@\n]+),(?P<second>[^,@\n]+)@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
 _LAUNCHER = re.compile("[a-z_]+")
 _MAX_GROUPS = 5
 
@@ -107,7 +104,7 @@ def partitions(words: Sequence[str]) -> "tuple[NetworkPartition, ...]":
         if match is None:
             _refuse(
                 f"`--partition {word}` does not name two groups and a time",
-                "write `--partition data,dnn@10s`",
+                "write `--partition data,dnn@10s`, or hosts if the name of a group contains `,` or `@`",
             )
         partitions.append(NetworkPartition(match["first"], match["second"], float(match["seconds"])))
     return tuple(partitions)

@@ -145,10 +145,20 @@ def _comments(registry: str, state: str, image: LaunchImage, checked: CheckedJob
     if sdk == "v2" and COMPILER in request.hyperparameters and not image.entry_point:
         reason = "the SDK has no `compiler_config` for this image"
         comments.append(f"Hyperparameters enable the compiler: {reason}.")
+    if request.compiler or request.hyperparameters.get(COMPILER) is True:
+        comments.append(_compiler_advice(request))
     if image.smp and job.distribution is None and not job.launcher:
         comments.append("The degrees of parallelism are examples: set those of your model.")
     # Line breaks in a ledger's values must not end the comment.
     return [f"# {' '.join(comment.split())}" for comment in comments]
+
+
+def _compiler_advice(request: TrainingRequest) -> str:
+    """Return what the examples of AWS's training-compiler-enable-pytorch.html change with the compiler."""
+    is_one_gpu = [(group.gpus, group.count) for group in request.groups] == [(1, 1)]
+    factor = "" if is_one_gpu else " * num_gpus * instance_count"
+    rate = f"learning_rate_native / batch_size_native * batch_size{factor}"
+    return f"The compiler saves memory: use the largest batch_size that fits, and learning_rate = {rate}."
 
 
 def _estimator_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, base_name: str) -> list[str]:

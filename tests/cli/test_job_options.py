@@ -12,9 +12,7 @@ from bakehouse.errors import Diagnostic, UsageError
 
 HERE = str(Path(__file__).parent)
 
-GROUP_HINT = (
-    "write `--group data=ml.c5.18xlarge:2`, with a name of at most 64 characters without `=`, `,` or `@`"
-)
+GROUP_HINT = "write `--group data=ml.c5.18xlarge:2`, with a name of at most 64 characters"
 
 
 def test_hyperparameters_are_json_where_they_can_be() -> None:
@@ -31,6 +29,8 @@ def test_groups_have_the_names_that_sagemaker_allows() -> None:
         Group("data_group", "ml.c5.xlarge", 1),
         Group("Gruppe Süd", "ml.c5.xlarge", 2),
     )
+    name = "données: A=1, @home"
+    assert job_options.named_groups([f"{name}=ml.c5.xlarge:2"]) == (Group(name, "ml.c5.xlarge", 2),)
     [partition] = job_options.partitions(["data_group,algo-3@10s"])
     assert (partition.first, partition.second) == ("data_group", "algo-3")
 
@@ -135,7 +135,7 @@ def test_what_is_cut_off_from_what_and_when() -> None:
         (
             lambda: job_options.partitions(["data@10s"]),
             "`--partition data@10s` does not name two groups and a time",
-            "write `--partition data,dnn@10s`",
+            "write `--partition data,dnn@10s`, or hosts if the name of a group contains `,` or `@`",
         ),
     ],
 )

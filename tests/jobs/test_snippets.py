@@ -16,6 +16,7 @@ from bakehouse.jobs.api_fields import ApiField, flatten
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.training_request import launch_image
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
+from tests.support import own_recipes
 from tests.support.snippets import DEFAULTS, HOST, MPI, PYTORCH, snippet
 
 TENSORFLOW = replace(
@@ -126,6 +127,7 @@ XLA = add_parts(PYTORCH, aws_training_compiler_pytorch="1.13.1", pytorch="1.13.1
 TRANSFORMERS = add_parts(
     PYTORCH, aws_training_compiler_pytorch="1.10.2", pytorch="1.10.2", transformers="4.17.0", python="3.8"
 )
+DISTRIBUTED = " * num_gpus * instance_count"
 COMPILED = add_parts(TENSORFLOW, aws_training_compiler_tensorflow="2.11.0", tensorflow="2.11.0")
 EXAMPLE = "# The degrees of parallelism are examples: set those of your model.\n"
 
@@ -201,6 +203,22 @@ def test_an_image_with_training_compiler_enables_it() -> None:
 def test_training_compiler_in_other_jobs(job: JobSpec) -> None:
     assert ("compiler_config=" in snippet(COMPILED, job)) == (job.sdk != "boto3")
     assert ('"sagemaker_training_compiler_enabled": True' in snippet(COMPILED, job)) == (job.sdk == "boto3")
+
+
+@pytest.mark.parametrize("image", [COMPILED, XLA, TRANSFORMERS])
+@pytest.mark.parametrize(
+    ("instance_type", "count", "factor"),
+    [("ml.p3.2xlarge", 1, ""), ("ml.p3.8xlarge", 1, DISTRIBUTED), ("ml.p3.2xlarge", 2, DISTRIBUTED)],
+)
+def test_training_compiler_needs_another_batch_size_and_learning_rate(
+    image: ReleaseRecord, instance_type: str, count: int, factor: str
+) -> None:
+    rate = f"learning_rate = learning_rate_native / batch_size_native * batch_size{factor}.\n"
+    job = JobSpec(instance_type=instance_type, instance_count=count, sdk="v2")
+    code = snippets.snippet(image, job, own_recipes.catalog()).code
+    assert f"use the largest batch_size that fits, and {rate}" in code
+    off = replace(job, hyperparameters={"sagemaker_training_compiler_enabled": False})
+    assert "batch_size" not in snippet(image, off)
 
 
 def test_training_compiler_can_be_off() -> None:

@@ -551,7 +551,7 @@ def test_the_newest_release_of_the_nearest_minor_version_is_offered(cuda_tree: T
 
 
 def test_a_release_of_another_series_is_not_offered_for_another_base(cuda_tree: Tree) -> None:
-    """Of two bases that need the same change, the one with the smaller change is enough."""
+    """The base with the smaller change is enough if two bases need a change of the same pin."""
     cuda_tree.component("old", OLD)
     cuda_tree.component("tool", f"summary: A tool\n{releases('2.5', '2.4')}")
 
