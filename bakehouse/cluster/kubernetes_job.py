@@ -68,7 +68,7 @@ def kubeflow_manifests(job: ScheduledJob) -> list[Document]:
             "sshAuthMountPath": _SSH_KEYS,
             "runLauncherAsNode": True,
         }
-        # Anyone may write to the directory of a secret, which sshd would refuse.
+        # The directory of a secret is writable for all users, which sshd would refuse.
         daemon = _pod(job, labels, ["/usr/sbin/sshd", "-De", "-o", "StrictModes=no"])
         daemon["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": 22}}
         replicated.append({"name": "node", "template": {"spec": _job_template(job, daemon)}})

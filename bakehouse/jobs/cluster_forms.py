@@ -77,8 +77,13 @@ def cluster_job(
     return comments + dump_documents(manifests(scheduled)), findings.warnings
 
 
+def sagemaker_type(name: str) -> str:
+    """Return SageMaker's name of an instance type of EC2; names of SageMaker stay."""
+    return f"ml.{name.removeprefix('ml.')}" if name else ""
+
+
 def _host_group(image: LaunchImage, job: JobSpec, catalog: Catalog | None) -> InstanceGroup:
-    """Return the hosts of a job. Types of EC2 are those of SageMaker without `ml.`."""
+    """Return the hosts of a job."""
     if job.groups:
         _refuse("a job of a cluster has hosts of one type", "replace `--group` by `--instance-type`")
     if job.hosts < 1:
@@ -96,7 +101,7 @@ def _host_group(image: LaunchImage, job: JobSpec, catalog: Catalog | None) -> In
             )
         return InstanceGroup("", job.hosts, gpus=0)
     known = instances(catalog) if catalog else {}
-    group = instance_group(known, f"ml.{job.instance_type.removeprefix('ml.')}", job.hosts)
+    group = instance_group(known, sagemaker_type(job.instance_type), job.hosts)
     if not group.is_known or group.gpus is None:
         _refuse(
             f"the GPUs of `{job.instance_type}` are not known",

@@ -59,7 +59,9 @@ def estimator(
     preview: bool = False,
 ) -> None:
     """
-    Validate a job's settings and print Python code that starts it, or the job for another cluster.
+    Validate a job's settings and print Python code that starts it.
+
+    With --for, print the job for another cluster instead.
 
     bake estimator pytorch-cpu
     bake estimator --job nightly
@@ -69,6 +71,7 @@ def estimator(
         --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
     """
     from bakehouse.jobs import snippets
+    from bakehouse.jobs.cluster_forms import sagemaker_type
     from bakehouse.jobs.given_job import find_job, read_job, require_job
     from bakehouse.jobs.job_images import find_image, find_release, placeholder, user_smoke
 
@@ -77,12 +80,13 @@ def estimator(
     workspace = open_project(image or None)
     given = read_job(workspace, image, job or find_job(workspace, image), replace(line, sdk=sdk))
     require_job(given, "estimator")
+    instance_type = sagemaker_type(given.spec.instance_type) if for_ else given.spec.instance_type
     if preview:
-        unreleased = find_image(workspace, given.image, given.spec.instance_type)
+        unreleased = find_image(workspace, given.image, instance_type)
         repository = placeholder(workspace, unreleased.name, region)
         snippet = snippets.preview(unreleased, given.spec, workspace.catalog, repository, for_)
     else:
-        record = find_release(workspace, given.image, given.spec.instance_type, region)
+        record = find_release(workspace, given.image, instance_type, region)
         smoke = user_smoke(workspace, record.image)
         snippet = snippets.snippet(record, given.spec, workspace.catalog, smoke, for_)
     if workspace.project.policy and not preview:
