@@ -21,7 +21,9 @@ MAX_CONFIG_MAP = 1024**2
 """Bytes of all data in a ConfigMap."""
 _INDEX = "JOB_COMPLETION_INDEX"
 _TRAINER = "trainer.kubeflow.org"
-_SSH_KEYS = "/root/.ssh"
+_SSH_KEYS = "/run/ssh-keys"
+_WITH_KEYS = ("sh", "-c", f'install -D -m 600 -t /root/.ssh {_SSH_KEYS}/* && exec "$@"', "sh")
+"""Runs its arguments with the controller's keys. As root, ssh refuses their mode in Trainer 2.3."""
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 Document = dict[str, Any]
@@ -68,11 +70,10 @@ def kubeflow_manifests(job: ScheduledJob) -> list[Document]:
             "sshAuthMountPath": _SSH_KEYS,
             "runLauncherAsNode": True,
         }
-        # The directory of a secret is writable for all users, which sshd would refuse.
-        daemon = _pod(job, labels, ["/usr/sbin/sshd", "-De", "-o", "StrictModes=no"])
+        daemon = _pod(job, labels, [*_WITH_KEYS, "/usr/sbin/sshd", "-De"])
         daemon["containers"][0]["readinessProbe"] = {"tcpSocket": {"port": 22}}
         replicated.append({"name": "node", "template": {"spec": _job_template(job, daemon)}})
-        command = _mpirun(job)
+        command = [*_WITH_KEYS, *_mpirun(job)]
     leader: Document = {
         "name": "launcher" if is_mpi else "node",
         "template": {

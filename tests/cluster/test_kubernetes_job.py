@@ -223,15 +223,16 @@ def test_trainer_starts_mpirun_when_the_other_hosts_accept_ssh() -> None:
     assert runtime["spec"]["mlPolicy"]["mpi"] == {
         "mpiImplementation": "OpenMPI",
         "numProcPerNode": 8,
-        "sshAuthMountPath": "/root/.ssh",
+        "sshAuthMountPath": "/run/ssh-keys",
         "runLauncherAsNode": True,
     }
     node, launcher = replicated_jobs(runtime)
     assert launcher["dependsOn"] == [{"name": "node", "status": "Ready"}]
     [daemon] = node["template"]["spec"]["template"]["spec"]["containers"]
-    assert daemon["args"] == ["/usr/sbin/sshd", "-De", "-o", "StrictModes=no"]
+    with_keys = ["sh", "-c", 'install -D -m 600 -t /root/.ssh /run/ssh-keys/* && exec "$@"', "sh"]
+    assert daemon["args"] == [*with_keys, "/usr/sbin/sshd", "-De"]
     [container] = launcher["template"]["spec"]["template"]["spec"]["containers"]
-    assert container["args"][:3] == ["mpirun", "-np", "16"]
+    assert container["args"][:7] == [*with_keys, "mpirun", "-np", "16"]
     # Sessions of ssh do not have the variables of the container.
     assert container["args"][-4:] == ["-x", "FI_PROVIDER", "python3", "/opt/ml/code/train.py"]
     assert container["resources"] == daemon["resources"]
