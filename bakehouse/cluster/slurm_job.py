@@ -48,7 +48,8 @@ def batch_script(job: ScheduledJob, comments: str = "") -> str:
         lines += [f'mkdir -p "${_DATA}/{path}"' for path in job.data if not path.startswith(INPUT)]
     computed = _computed(job)
     lines += [f"export {name}\n{name}={value}" for name, value in computed.items()]
-    return "\n".join([*lines, f"srun {_srun(job, [*variables, *computed])} {_command(job)}"]) + "\n"
+    words = ["srun", *_options(job, [*variables, *computed]), _command(job)]
+    return "\n".join([*lines, " \\\n    ".join(words)]) + "\n"
 
 
 def _computed(job: ScheduledJob) -> dict[str, str]:
@@ -63,12 +64,12 @@ def _computed(job: ScheduledJob) -> dict[str, str]:
     return {}
 
 
-def _srun(job: ScheduledJob, variables: list[str]) -> str:
+def _options(job: ScheduledJob, variables: list[str]) -> list[str]:
     """Return the options of srun and pyxis as words of a shell."""
     host, _, image = job.uri.partition("/")
     mounts = [shlex.quote(f"{source}:{path}") for path, source in job.mounts.items()]
     mounts += [f'"${_DATA}/{directory}:{path}"' for directory, path in job.data.items()]
-    options = [
+    return [
         *(["--mpi=pmix"] if job.launcher == "mpirun" else []),
         # One task may use all cores of the job.
         "--cpu-bind=none",
@@ -79,7 +80,6 @@ def _srun(job: ScheduledJob, variables: list[str]) -> str:
         *([f"--container-env={','.join(variables)}"] if variables else []),
         "--no-container-mount-home",
     ]
-    return " ".join(options)
 
 
 def _command(job: ScheduledJob) -> str:

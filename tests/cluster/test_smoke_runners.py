@@ -65,10 +65,14 @@ def test_the_slurm_script_runs_the_candidate(tmp_path: Path) -> None:
         "export NVIDIA_VISIBLE_DEVICES=all",
         "export NVIDIA_DRIVER_CAPABILITIES=compute,utility",
         "export NCCL_SOCKET_IFNAME='^docker,lo,veth'",
-        f"srun --cpu-bind=none --kill-on-bad-exit=1 '--container-image=docker://{host}#{image}' "
-        f"--container-mounts={tmp_path}:/bakehouse "
-        "--container-env=NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES,NCCL_SOCKET_IFNAME "
-        "--no-container-mount-home python3 /bakehouse/smoke.py --out /bakehouse/results.json",
+        "srun \\",
+        "    --cpu-bind=none \\",
+        "    --kill-on-bad-exit=1 \\",
+        f"    '--container-image=docker://{host}#{image}' \\",
+        f"    --container-mounts={tmp_path}:/bakehouse \\",
+        "    --container-env=NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES,NCCL_SOCKET_IFNAME \\",
+        "    --no-container-mount-home \\",
+        "    python3 /bakehouse/smoke.py --out /bakehouse/results.json",
     ]
 
 
