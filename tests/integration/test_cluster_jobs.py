@@ -68,7 +68,7 @@ def archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:
 def start(name: str, pod: Document, network: str, files: bytes, variables: Mapping[str, str]) -> str:
     """Start a pod, and return its container."""
     [container] = pod["containers"]
-    environment = {item["name"]: item["value"] for item in container["env"]} | variables
+    environment = {**{item["name"]: item["value"] for item in container["env"]}, **variables}
     options = [word for key, value in environment.items() for word in ("--env", f"{key}={value}")]
     alias = HOSTS[name]
     options += ["--network", network, "--network-alias", alias, "--hostname", alias.partition(".")[0]]
