@@ -1,12 +1,10 @@
-"""Smoke tests on other runners than SageMaker: over ssh, or as a job of Slurm, Kubernetes or AWS Batch.
+"""Smoke tests on other runners than SageMaker: over ssh, or as a job of Slurm or Kubernetes.
 
 All run the script of `cluster/remote_smoke` in one container. Bakehouse starts it over ssh. For the others,
 it prints the job and reads the results from a file.
 """
 
-import base64
 import contextlib
-import json
 import re
 import shlex
 import subprocess
@@ -15,24 +13,21 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bakehouse.cluster import remote_smoke
-from bakehouse.cluster.remote_smoke import MARK, RemoteSmoke
+from bakehouse.cluster.kubernetes_job import kubernetes_manifests
+from bakehouse.cluster.remote_smoke import RemoteSmoke
+from bakehouse.cluster.scheduled_job import ScheduledJob
+from bakehouse.cluster.slurm_job import batch_script
 from bakehouse.errors import EngineError, SmokeError, UsageError
 from bakehouse.util.files import display_path
 from bakehouse.util.hashing import key_of
 from bakehouse.util.terminal import Reporter
+from bakehouse.util.yaml_writer import dump_documents
 
 SSH = "ssh://"
-PRINTED = ("slurm", "kubernetes", "batch")
-MAX_CONFIG_MAP = 1024**2
-"""Bytes of all data in a ConfigMap."""
+PRINTED = ("slurm", "kubernetes")
 _MOUNT = "/bakehouse"
 _SCRIPT = "smoke.py"
 _SHARED_MEMORY_MIB = 2048
-_BATCH_VCPUS, _BATCH_MIB = 4, 16384
-_FETCH = (
-    "import sys, urllib.request as request; "
-    "exec(compile(request.urlopen(sys.argv.pop(1)).read(), 'smoke.py', 'exec'))"
-)
 
 
 def job_id(remote: RemoteSmoke) -> str:
@@ -110,133 +105,46 @@ class PrintedJob:
     """File that the last command or the job itself writes."""
 
 
-def write_job(runner: str, remote: RemoteSmoke, tag: str, directory: Path, seconds: int) -> PrintedJob:
-    """Write the script and a job that runs it, and return how to start it.
-
-    `tag` is the candidate's, for runners that cannot pull by digest.
-    """
+def write_job(runner: str, remote: RemoteSmoke, directory: Path, seconds: int) -> PrintedJob:
+    """Write the script and a job that runs it, and return how to start it."""
     directory.mkdir(parents=True, exist_ok=True)
     script = directory / _SCRIPT
     script.write_bytes(remote.script())
-    name, job, log = job_id(remote), directory / "job.json", directory / "results.log"
+    scheduled = scheduled_job(runner, remote, script, seconds)
+    name, log = scheduled.name, directory / "results.log"
     if runner == "slurm":
         job = directory / "job.sbatch"
-        commands: tuple[str, ...] = (f"sbatch --wait {_quoted(job)}",)
-        text = slurm_script(remote, tag, directory, seconds)
-        printed = PrintedJob(job, commands, directory / "results.json")
-    elif runner == "kubernetes":
-        text = _json(kubernetes_job(remote, script.read_bytes(), seconds))
-        commands = (
-            # `apply` would copy the script into an annotation, which has a limit.
-            f"kubectl create -f {_quoted(job)}",
-            f"kubectl wait --for=condition=complete --timeout={seconds}s job/{name}",
-            f"kubectl logs job/{name} > {_quoted(log)}",
-        )
-        printed = PrintedJob(job, commands, log)
-    else:
-        text = _json(batch_definition(remote, seconds))
-        commands = (
-            f"aws s3 cp {_quoted(script)} s3://BUCKET/{name}/{_SCRIPT}",
-            f"aws batch register-job-definition --cli-input-json file://{_quoted(job)}",
-            f"aws batch submit-job --job-name {name} --job-queue QUEUE --job-definition {name} "
-            # The job may wait in the queue for longer than the default, an hour.
-            f'--parameters "script=$(aws s3 presign s3://BUCKET/{name}/{_SCRIPT} --expires-in 86400)"',
-            # `get-log-events` returns at most 1 MB of the log.
-            "aws logs filter-log-events --log-group-name /aws/batch/job --log-stream-names STREAM "
-            f"--filter-pattern '\"{MARK}\"' > {_quoted(log)}",
-        )
-        printed = PrintedJob(job, commands, log)
-    job.write_text(text)
-    return printed
+        job.write_text(batch_script(scheduled))
+        return PrintedJob(job, (f"sbatch --wait {_quoted(job)}",), directory / "results.json")
+    job = directory / "job.yaml"
+    job.write_text(dump_documents(kubernetes_manifests(scheduled)))
+    commands = (
+        # `apply` would copy the script into an annotation, which has a limit.
+        f"kubectl create -f {_quoted(job)}",
+        f"kubectl wait --for=condition=complete --timeout={seconds}s job/{name}",
+        f"kubectl logs job/{name} > {_quoted(log)}",
+    )
+    return PrintedJob(job, commands, log)
+
+
+def scheduled_job(runner: str, remote: RemoteSmoke, script: Path, seconds: int) -> ScheduledJob:
+    """Return the job that runs a script on one host. Slurm's hosts share its directory with this machine."""
+    results = ("--out", f"{_MOUNT}/results.json") if runner == "slurm" else ()
+    return ScheduledJob(
+        job_id(remote),
+        remote.uri,
+        ("python3", f"{_MOUNT}/{_SCRIPT}", *results),
+        seconds,
+        gpus=remote.gpus,
+        directory=_MOUNT,
+        files={_SCRIPT: script.read_bytes()},
+        mounts={_MOUNT: str(script.parent.resolve())},
+        shared_memory_mib=_SHARED_MEMORY_MIB,
+        hostname="algo-1",
+        replaces_entrypoint=True,
+    )
 
 
 def _quoted(path: Path) -> str:
     """Return a path as a word of a shell."""
     return shlex.quote(display_path(path))
-
-
-def _json(document: object) -> str:
-    return json.dumps(document, indent=2) + "\n"
-
-
-def slurm_script(remote: RemoteSmoke, tag: str, directory: Path, seconds: int) -> str:
-    """Return a batch script for Slurm with enroot and pyxis.
-
-    The documentation of enroot has no form for a digest, so the image is named by the candidate's tag.
-    """
-    host, _, path = remote.uri.partition("@")[0].partition("/")
-    command = [
-        "srun",
-        f"--container-image=docker://{host}#{path}:{tag}",
-        f"--container-mounts={directory.resolve()}:{_MOUNT}",
-        "--no-container-mount-home",
-        *("python3", f"{_MOUNT}/{_SCRIPT}", "--out", f"{_MOUNT}/results.json"),
-    ]
-    lines = [
-        "#!/bin/bash",
-        f"#SBATCH --job-name={job_id(remote)}",
-        "#SBATCH --nodes=1",
-        "#SBATCH --ntasks=1",
-        *([f"#SBATCH --gpus-per-node={remote.gpus}"] if remote.gpus else []),
-        f"#SBATCH --time={-(-seconds // 60)}",
-        shlex.join(command),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def kubernetes_job(remote: RemoteSmoke, script: bytes, seconds: int) -> dict[str, object]:
-    """Return a ConfigMap with the script, and a Job that runs it. Raises UsageError if it is too big."""
-    if len(script) * 4 // 3 > MAX_CONFIG_MAP:
-        raise UsageError("the checks are too big for a ConfigMap", hint="select some with `--check`")
-    metadata = {"name": job_id(remote)}
-    limits = {"limits": {"nvidia.com/gpu": str(remote.gpus)}} if remote.gpus else {}
-    container = {
-        "name": "smoke",
-        "image": remote.uri,
-        "command": ["python3", f"{_MOUNT}/{_SCRIPT}"],
-        "resources": limits,
-        "volumeMounts": [
-            {"name": "script", "mountPath": _MOUNT, "readOnly": True},
-            {"name": "shm", "mountPath": "/dev/shm"},
-        ],
-    }
-    pod = {
-        "restartPolicy": "Never",
-        "hostname": "algo-1",
-        "automountServiceAccountToken": False,
-        "containers": [container],
-        "volumes": [
-            {"name": "script", "configMap": metadata},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{_SHARED_MEMORY_MIB}Mi"}},
-        ],
-    }
-    content = {"binaryData": {_SCRIPT: base64.b64encode(script).decode()}}
-    spec = {"backoffLimit": 0, "activeDeadlineSeconds": seconds, "template": {"spec": pod}}
-    return {
-        "apiVersion": "v1",
-        "kind": "List",
-        "items": [
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **content},
-            {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec},
-        ],
-    }
-
-
-def batch_definition(remote: RemoteSmoke, seconds: int) -> dict[str, object]:
-    """Return a RegisterJobDefinition request of AWS Batch; the parameter `script` is the script's URL."""
-    needs = {"VCPU": _BATCH_VCPUS, "MEMORY": _BATCH_MIB, "GPU": remote.gpus}
-    return {
-        "jobDefinitionName": job_id(remote),
-        "type": "container",
-        "platformCapabilities": ["EC2"],
-        "retryStrategy": {"attempts": 1},
-        "timeout": {"attemptDurationSeconds": max(seconds, 60)},
-        "containerProperties": {
-            "image": remote.uri,
-            "command": ["python3", "-c", _FETCH, "Ref::script"],
-            "resourceRequirements": [
-                {"type": kind, "value": str(count)} for kind, count in needs.items() if count
-            ],
-            "linuxParameters": {"sharedMemorySize": _SHARED_MEMORY_MIB},
-        },
-    }

@@ -7,6 +7,7 @@ from bakehouse.catalog.instance_gpus import is_within, platform_of
 from bakehouse.jobs import rules, toolkit
 from bakehouse.jobs.instance_groups import RDMA, InstanceGroup, check_rdma, numbers
 from bakehouse.jobs.rules import Findings
+from bakehouse.jobs.script_arguments import argument_text
 from bakehouse.jobs.training_request import LOCAL, LaunchImage, TrainingRequest
 from bakehouse.util.format import format_names
 from bakehouse.util.oci import ARM64
@@ -48,7 +49,7 @@ def check_image(request: TrainingRequest, image: LaunchImage, findings: Findings
     _check_open_mpi(request, image, findings)
     _check_toolkits(request, image, findings)
     _check_arguments(request, image, findings)
-    _check_instances(request, image, findings)
+    check_instances(request, image, findings)
     if image.is_oci:
         message = f"`{image.name}` has an OCI manifest, which endpoints of SageMaker refuse"
         findings.add(rules.OCI_MANIFEST, message, "set `format: docker` in the recipe, the default")
@@ -230,9 +231,7 @@ def _check_arguments(request: TrainingRequest, image: LaunchImage, findings: Fin
         findings.add(rules.SHELL, message, "read them from SM_HPS in the script")
         return
     for name, value in arguments.items():
-        text = value if isinstance(value, str) else str(value)
-        if isinstance(value, Mapping):
-            text = ",".join(f"{key}={item}" for key, item in value.items())
+        text = argument_text(value)
         # The toolkit quotes the arguments of other scripts for one shell, but two read them.
         is_changed = shlex.quote(text) != text if is_python else bool(_IN_QUOTES.intersection(text))
         if not is_changed:
@@ -245,7 +244,8 @@ def _check_arguments(request: TrainingRequest, image: LaunchImage, findings: Fin
         findings.add(rules.SHELL, message, hint)
 
 
-def _check_instances(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
+def check_instances(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
+    """Check that the hosts can run the image, and have the devices that it uses."""
     for group in request.groups:
         platform = platform_of(group.instance_type)
         is_remote = group.instance_type and group.instance_type not in LOCAL

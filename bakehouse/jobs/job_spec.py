@@ -54,7 +54,7 @@ STRATEGIES = {
     "tensorflow": "multi_worker_mirrored_strategy",
 }
 DRIVERS = {"mpirun": "MPI", "torchrun": "Torchrun"}
-_LIBRARIES = frozenset({"smp", "aws-smp2", "smddp"})
+LIBRARIES = frozenset({"smp", "aws-smp2", "smddp"})
 """Components that are the purpose of an image: jobs use these libraries unless a launcher is set."""
 COMPILER = "sagemaker_training_compiler_enabled"
 _COMPILER_DEBUG = "sagemaker_training_compiler_debug_mode"
@@ -301,7 +301,7 @@ def _request(
     default_type = "ml.g5.12xlarge" if image.gpu else "ml.c5.2xlarge"
     if image.neuron_architecture:
         default_type = "ml.trn1.32xlarge"
-    if image.components & _LIBRARIES:
+    if image.components & LIBRARIES:
         # SMP and SMDDP do not support G5.
         default_type = "ml.p4d.24xlarge"
     single_group = Group("", job.instance_type or default_type, job.hosts)
@@ -356,7 +356,7 @@ def _distribution(
     """Return the distribution that makes the toolkit or the SDK's drivers use the launcher."""
     if job.launcher == SCRIPT or (not job.launcher and image.has_compiler):
         return {}
-    if not job.launcher and image.components & _LIBRARIES:
+    if not job.launcher and image.components & LIBRARIES:
         return _library(image, job, sender, groups)
     is_alone = image.entry_point and not groups[0].name and groups[0].count == 1
     if is_alone and not job.launcher and job.processes_per_host is None:

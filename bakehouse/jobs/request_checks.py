@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sized
+from collections.abc import Iterable, Mapping, Sized
 from pathlib import Path
 
 from bakehouse.catalog.instance_gpus import instance_type_hint, is_instance_type
@@ -198,6 +198,14 @@ def _is_missing(request: TrainingRequest, path: str) -> bool:
     return not (request.code_root / path).is_file()
 
 
+def check_variable_names(environment: Iterable[str], findings: Findings) -> None:
+    """Check that names of variables are valid in a shell."""
+    for name in environment:
+        if not _VARIABLE.fullmatch(name):
+            message = f"`{name}` is not a valid name of an environment variable"
+            findings.add(rules.LIMITS, message, "use letters, digits and `_`, and no digit first")
+
+
 def _check_limits(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:
     def check(name: str, values: Sized, maximum: int) -> None:
         if len(values) > maximum:
@@ -213,10 +221,8 @@ def _check_limits(request: TrainingRequest, image: LaunchImage | None, findings:
     for name, value in hyperparameters.items():
         check(f"characters in the name of hyperparameter `{name[:20]}…`", name, _MAX_NAME)
         check(f"characters in hyperparameter `{name[:20]}`", json.dumps(value), _MAX_VALUE)
+    check_variable_names(environment, findings)
     for name, text in environment.items():
-        if not _VARIABLE.fullmatch(name):
-            message = f"`{name}` is not a valid name of an environment variable"
-            findings.add(rules.LIMITS, message, "use letters, digits and `_`, and no digit first")
         check(f"characters in the name of variable `{name[:20]}…`", name, _MAX_VARIABLE)
         check(f"characters in variable `{name[:20]}`", text, _MAX_VARIABLE)
     if image is not None and len(image.uri) > MAX_URI:

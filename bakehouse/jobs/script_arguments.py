@@ -1,7 +1,7 @@
-"""Check of hyperparameters with the argument parser of the script that gets them."""
+"""Hyperparameters as arguments of a script, and their check with its argument parser."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from bakehouse.jobs import rules
@@ -10,6 +10,13 @@ from bakehouse.util import python_source
 
 _FLAGS = ("store_true", "store_false", "store_const", "append_const", "count", "BooleanOptionalAction")
 """Actions of argparse that take no value."""
+
+
+def argument_text(value: object) -> str:
+    """Return a hyperparameter as SageMaker's toolkit writes it in an argument."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={item}" for key, item in value.items())
+    return str(value)
 
 
 def flag_findings(script: Path, hyperparameters: Iterable[str]) -> Iterator[RuleViolation]:

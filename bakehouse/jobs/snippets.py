@@ -18,6 +18,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.api_fields import CHANNELS, member_name
+from bakehouse.jobs.cluster_forms import cluster_job
 from bakehouse.jobs.create_training_job import api_request, input_channels, script_path, toolkit_parameters
 from bakehouse.jobs.job_spec import COMPILER, S3, SDKS, CheckedJob, JobSpec, valid_job
 from bakehouse.jobs.model_trainer import REQUIREMENTS
@@ -66,7 +67,7 @@ class Snippet:
 
     code: str
     sdk: str
-    """One of `SDKS`."""
+    """One of `SDKS`, or of `cluster_forms.FORMS`."""
     warnings: tuple[RuleViolation, ...] = ()
 
 
@@ -75,30 +76,39 @@ def snippet(
     job: JobSpec | None = None,
     catalog: Catalog | None = None,
     smoke: UserSmoke | None = None,
+    form: str = "",
 ) -> Snippet:
     """Return code that starts a training job with a release, by default the job of its smoke test.
 
-    Raises UsageError with all errors in the job.
+    `form` is one of `cluster_forms.FORMS`; empty means SageMaker. Raises UsageError with all errors in the
+    job.
     """
     transport = f" ({record.transport})" if record.transport != "none" else ""
     tested = f"smoke-tested{transport}" if record.tested else "NOT smoke-tested"
     image = replace(launch_image(record, catalog), smoke=smoke)
-    return _snippet(image, job or JobSpec(), catalog, record.registry, f"published {record.date}, {tested}")
+    state = f"published {record.date}, {tested}"
+    return _snippet(image, job or JobSpec(), catalog, record.registry, state, form)
 
 
-def preview(image: LaunchImage, job: JobSpec, catalog: Catalog, repository: str) -> Snippet:
+def preview(image: LaunchImage, job: JobSpec, catalog: Catalog, repository: str, form: str = "") -> Snippet:
     """Return code that will start a training job with an image that is not released.
 
     `repository` is a placeholder of its address. Raises UsageError with all errors in the job.
     """
     marked = replace(image, uri=f"{repository}:NOT-RELEASED")
-    return _snippet(
-        marked, job, catalog, repository.partition("/")[0], "NOT RELEASED: its URI is a placeholder"
-    )
+    state = "NOT RELEASED: its URI is a placeholder"
+    return _snippet(marked, job, catalog, repository.partition("/")[0], state, form)
 
 
-def _snippet(image: LaunchImage, job: JobSpec, catalog: Catalog | None, registry: str, state: str) -> Snippet:
+def _snippet(
+    image: LaunchImage, job: JobSpec, catalog: Catalog | None, registry: str, state: str, form: str
+) -> Snippet:
     job = with_tested_settings(image, job)
+    if form:
+        if is_loopback(registry):
+            state += f"; {registry} is a registry on this machine"
+        text, warnings = cluster_job(form, image, job, catalog, state)
+        return Snippet(text, form, warnings)
     # Without a source directory, the directory that the code will run in is unknown.
     checked = valid_job(image, job, catalog, code_root=Path() if job.source_dir else None)
     request = checked.request

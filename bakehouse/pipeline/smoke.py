@@ -168,7 +168,7 @@ def smoke_elsewhere(
     elif runner.startswith(smoke_runners.SSH):
         document = smoke_runners.run_over_ssh(remote, runner, seconds, report)
     else:
-        return smoke_runners.write_job(runner, remote, candidate.tags[0], directory, seconds)
+        return smoke_runners.write_job(runner, remote, directory, seconds)
     gpus = f" with {format_count(len(options.gpus), 'GPU')}" if options.gpus else ""
     result = remote.report(document, directory / "logs", f"{runner}{gpus}", f"{runner}{gpus}")
     _keep_remote_report(workspace, result, options, sign)

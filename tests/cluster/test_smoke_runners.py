@@ -3,19 +3,14 @@
 import json
 import os
 import re
-import shlex
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
-from botocore.session import Session  # type: ignore[import-untyped]
-from botocore.validate import ParamValidator  # type: ignore[import-untyped]
+import yaml
 
-from bakehouse.builder.verify import PROBES
 from bakehouse.cli import main
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke_runners
@@ -39,71 +34,51 @@ def message(error: BakehouseError) -> str:
     return failure_text(error.diagnostics[0])
 
 
-def test_the_kubernetes_job_is_valid() -> None:
-    manifest: Any = smoke_runners.kubernetes_job(GPUS, b"print()\n", 1800)
+def test_the_kubernetes_job_is_valid(tmp_path: Path) -> None:
+    path = smoke_runners.write_job("kubernetes", GPUS, tmp_path, 1800).path
 
-    for item in manifest["items"]:
-        kubernetes_validate.validate(item, "1.31", strict=True)
-    config_map, job = manifest["items"]
+    config_map, job = list(yaml.safe_load_all(path.read_text()))
+    for manifest in (config_map, job):
+        kubernetes_validate.validate(manifest, "1.31", strict=True)
     [container] = job["spec"]["template"]["spec"]["containers"]
     assert container["image"] == URI
+    assert container["command"] == ["python3", "/bakehouse/smoke.py"]
     assert container["resources"] == {"limits": {"nvidia.com/gpu": "4"}}
     assert (job["spec"]["backoffLimit"], job["spec"]["activeDeadlineSeconds"]) == (0, 1800)
     assert config_map["metadata"]["name"] == NAME
+    assert config_map["data"]["file-0"] == (tmp_path / "smoke.py").read_text()
 
 
-def test_checks_that_no_config_map_can_contain_are_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        smoke_runners.kubernetes_job(GPUS, b"x" * 800_000, 60)
+def test_the_slurm_script_runs_the_candidate(tmp_path: Path) -> None:
+    text = smoke_runners.write_job("slurm", GPUS, tmp_path, 601).path.read_text()
 
-    assert message(caught.value) == (
-        "error: the checks are too big for a ConfigMap\n\nhint: select some with `--check`\n"
-    )
-
-
-def test_the_batch_definition_is_valid() -> None:
-    definition: Any = smoke_runners.batch_definition(GPUS, 30)
-
-    shape = Session().get_service_model("batch").operation_model("RegisterJobDefinition").input_shape
-    assert not ParamValidator().validate(definition, shape).has_errors()
-    assert definition["containerProperties"]["image"] == URI
-    assert {"type": "GPU", "value": "4"} in definition["containerProperties"]["resourceRequirements"]
-    # The least that AWS Batch takes
-    assert definition["timeout"] == {"attemptDurationSeconds": 60}
-
-
-def test_the_batch_command_fetches_and_runs_the_script(tmp_path: Path) -> None:
-    script = tmp_path / "smoke.py"
-    script.write_text('import sys\nif __name__ == "__main__":\n    print(sys.argv[1:])\n')
-    definition: Any = smoke_runners.batch_definition(GPUS, 60)
-    command = definition["containerProperties"]["command"]
-
-    command = [sys.executable, *command[1:-1], script.as_uri()]
-
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-def test_the_slurm_script_runs_the_candidate_by_its_tag(tmp_path: Path) -> None:
-    text = smoke_runners.slurm_script(GPUS, "mpi-cpu-candidate-4f", tmp_path, 601)
-
-    host = URI.partition("/")[0]
+    host, _, image = URI.partition("/")
     assert text.splitlines() == [
         "#!/bin/bash",
         f"#SBATCH --job-name={NAME}",
         "#SBATCH --nodes=1",
-        "#SBATCH --ntasks=1",
+        "#SBATCH --ntasks-per-node=1",
         "#SBATCH --gpus-per-node=4",
+        "#SBATCH --propagate=NONE",
         "#SBATCH --time=11",
-        f"srun '--container-image=docker://{host}#team/mpi-cpu:mpi-cpu-candidate-4f' "
-        f"--container-mounts={tmp_path}:/bakehouse --no-container-mount-home "
-        "python3 /bakehouse/smoke.py --out /bakehouse/results.json",
+        "set -eu",
+        "export NVIDIA_VISIBLE_DEVICES=all",
+        "export NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+        "export NCCL_SOCKET_IFNAME='^docker,lo,veth'",
+        "srun \\",
+        "    --cpu-bind=none \\",
+        "    --kill-on-bad-exit=1 \\",
+        f"    '--container-image=docker://{host}#{image}' \\",
+        f"    --container-mounts={tmp_path}:/bakehouse \\",
+        "    --container-env=NVIDIA_VISIBLE_DEVICES,NVIDIA_DRIVER_CAPABILITIES,NCCL_SOCKET_IFNAME \\",
+        "    --no-container-mount-home \\",
+        "    python3 /bakehouse/smoke.py --out /bakehouse/results.json",
     ]
-    assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("runner", smoke_runners.PRINTED)
 def test_a_job_is_written_with_its_script(tmp_path: Path, runner: str) -> None:
-    job = smoke_runners.write_job(runner, GPUS, "tag", tmp_path / "jobs", 60)
+    job = smoke_runners.write_job(runner, GPUS, tmp_path / "jobs", 60)
 
     assert (tmp_path / "jobs/smoke.py").read_text().startswith('"""Run smoke checks')
     assert job.path.parent == job.results.parent == tmp_path / "jobs"
@@ -114,9 +89,9 @@ def test_a_job_is_written_with_its_script(tmp_path: Path, runner: str) -> None:
 @pytest.mark.parametrize("runner", smoke_runners.PRINTED)
 def test_printed_commands_can_be_copied_into_a_shell(tmp_path: Path, runner: str) -> None:
     directory = tmp_path / "our $HOME & jobs"
-    job = smoke_runners.write_job(runner, GPUS, "tag", directory, 60)
+    job = smoke_runners.write_job(runner, GPUS, directory, 60)
     log = tmp_path / "arguments"
-    for program in ("sbatch", "kubectl", "aws"):
+    for program in ("sbatch", "kubectl"):
         write(tmp_path / program, f"printf '%s\\n' \"$@\" >> {log}; echo out")
 
     for command in job.commands:
@@ -124,18 +99,8 @@ def test_printed_commands_can_be_copied_into_a_shell(tmp_path: Path, runner: str
         subprocess.run(["sh", "-c", command], env=variables, check=True, capture_output=True)
 
     words = log.read_text().splitlines()
-    assert {word.removeprefix("file://") for word in words} >= {str(job.path)}
+    assert str(job.path) in words
     assert job.results.name == "results.json" or job.results.read_text() == "out\n"
-
-
-def test_the_log_of_batch_is_read_beyond_its_first_megabyte(tmp_path: Path) -> None:
-    job = smoke_runners.write_job("batch", GPUS, "tag", tmp_path, 60)
-
-    words = shlex.split(job.commands[-1].partition(" > ")[0])
-
-    assert words[:3] == ["aws", "logs", "filter-log-events"]
-    assert words[words.index("--filter-pattern") + 1] == '"bakehouse-smoke-results"'
-    assert "bakehouse-smoke-results " in (PROBES / "remote_smoke.py").read_text()
 
 
 @pytest.fixture

@@ -47,6 +47,7 @@ NOT_RUN = (
         "needs an AWS account, see test_launch_settings.py and test_smoke_job.py",
     ),
     (r"^(oras|cosign|trivy) |--import trivy", "needs a program that is not installed here"),
+    (r"^(kubectl|enroot) |\bsbatch ", "needs a cluster, see tests/cluster"),
     (r"apt-get install|-arm64", "needs emulation of arm64"),
     (r"--gpus|(smoke|promote) .*cu1\d\d|cu1\d\d .*--(check|report)", "needs GPUs"),
     (r"bake (rehearse|reproduce) ", "takes long, see test_rehearsal.py and test_reproduction.py"),

@@ -42,6 +42,7 @@ def _finish(result: "LaunchReport") -> None:
         **job_arguments.help_of(job_arguments.SAGEMAKER),
         "image": _IMAGE,
         "sdk": "v3, v2 or boto3: the library of the code; default: v3, or v2 for jobs that v3 cannot start",
+        "for": "kubernetes, kubeflow or slurm: print a job for such a cluster instead of code",
         "region": "only a release in this AWS region, with its URI there",
         "preview": "the image as its recipe resolves now, with a placeholder for its URI",
     },
@@ -53,33 +54,41 @@ def estimator(
     job: str,
     image: str = "",
     sdk: str = "",
+    for_: str = "",
     region: str = "",
     preview: bool = False,
 ) -> None:
     """
     Validate a job's settings and print Python code that starts it.
 
+    With --for, print the job for another cluster instead.
+
     bake estimator pytorch-cpu
     bake estimator --job nightly
     bake estimator pytorch-cu130 --instance-type ml.p4d.24xlarge --instance-count 4 --sdk v2
+    bake estimator pytorch-cu130 --instance-type p5.48xlarge --instance-count 2 --for kubernetes
     bake estimator mpi-cpu --group data=ml.c5.18xlarge:2 --group train=ml.c5.2xlarge:1 \\
         --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
     """
     from bakehouse.jobs import snippets
+    from bakehouse.jobs.cluster_forms import sagemaker_type
     from bakehouse.jobs.given_job import find_job, read_job, require_job
     from bakehouse.jobs.job_images import find_image, find_release, placeholder, user_smoke
 
+    if for_ and sdk:
+        raise UsageError("`--for` cannot be combined with `--sdk`", hint="remove one of them")
     workspace = open_project(image or None)
     given = read_job(workspace, image, job or find_job(workspace, image), replace(line, sdk=sdk))
     require_job(given, "estimator")
+    instance_type = sagemaker_type(given.spec.instance_type) if for_ else given.spec.instance_type
     if preview:
-        unreleased = find_image(workspace, given.image, given.spec.instance_type)
+        unreleased = find_image(workspace, given.image, instance_type)
         repository = placeholder(workspace, unreleased.name, region)
-        snippet = snippets.preview(unreleased, given.spec, workspace.catalog, repository)
+        snippet = snippets.preview(unreleased, given.spec, workspace.catalog, repository, for_)
     else:
-        record = find_release(workspace, given.image, given.spec.instance_type, region)
+        record = find_release(workspace, given.image, instance_type, region)
         smoke = user_smoke(workspace, record.image)
-        snippet = snippets.snippet(record, given.spec, workspace.catalog, smoke)
+        snippet = snippets.snippet(record, given.spec, workspace.catalog, smoke, for_)
     if workspace.project.policy and not preview:
         # Most projects have none, and its checks take long to import.
         from bakehouse.trust import policy

@@ -46,7 +46,7 @@ _JOB_HELP = job_arguments.help_of(job_arguments.SMOKE)
         "timeout": "seconds for each check, instead of the check's own limit",
         "image-uri": "test the image pulled under this URI: a candidate from another machine",
         "report": "also write the results to this file, for `promote` on another machine",
-        "on": "where to test the newest candidate: sagemaker, ssh://HOST, slurm, kubernetes or batch",
+        "on": "where to test the newest candidate: sagemaker, ssh://HOST, slurm or kubernetes",
         "results": "results or log of a job that --on printed",
         **{name: f"{text}; with --on sagemaker" for name, text in _JOB_HELP.items()},
         "job": f"{_JOB_HELP['job']}; of another --on, `max_run` only",
