@@ -12,9 +12,8 @@ import threading
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
 
-import host_links
+import hosts
 import numpy
-from sagemaker_training import environment
 
 PORT = 6000
 FEATURES = 8
@@ -23,10 +22,6 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--batch", type=int, default=64)
 arguments, _ = parser.parse_known_args()
-
-env = environment.Environment()
-train_hosts = env.distribution_hosts
-data_hosts = sorted(host for host in env.hosts if host not in train_hosts)
 
 
 def prepare_batch(random):
@@ -37,7 +32,7 @@ def prepare_batch(random):
 
 def serve_data():
     listener = Listener(("", PORT), backlog=64)
-    random = numpy.random.default_rng(data_hosts.index(env.current_host))
+    random = numpy.random.default_rng(hosts.DATA.index(hosts.CURRENT))
     lock = threading.Lock()
 
     def send_batches(rank):
@@ -52,11 +47,8 @@ def serve_data():
             threading.Thread(target=send_batches, args=(listener.accept(),), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
-    print(f"{env.current_host} prepares data", flush=True)
-    is_complete = host_links.serve()
-    print(f"{env.current_host}: training {'is over' if is_complete else 'was lost'}", flush=True)
-    if not is_complete:
-        raise SystemExit(1)
+    print(f"{hosts.CURRENT} prepares data", flush=True)
+    hosts.serve(1)
 
 
 def train():
@@ -64,11 +56,11 @@ def train():
 
     comm = MPI.COMM_WORLD
     rank, size = comm.Get_rank(), comm.Get_size()
-    print(f"rank {rank} of {size} on {env.current_host}, {len(data_hosts)} data hosts", flush=True)
-    with host_links.connect(data_hosts) if rank == 0 else contextlib.nullcontext():
+    print(f"rank {rank} of {size} on {hosts.CURRENT}, {len(hosts.DATA)} data hosts", flush=True)
+    with hosts.connect() if rank == 0 else contextlib.nullcontext():
         # Rank 0 is connected, so the data hosts accept connections of all ranks.
         comm.Barrier()
-        source = Client((data_hosts[rank % len(data_hosts)], PORT))
+        source = Client((hosts.DATA[rank % len(hosts.DATA)], PORT))
         weights = numpy.zeros(FEATURES, dtype=numpy.float32)
         for _ in range(arguments.steps):
             source.send_bytes(b"next")
@@ -87,8 +79,8 @@ def train():
         Path(os.environ["SM_MODEL_DIR"], "weights.json").write_text(json.dumps(weights.tolist()))
 
 
-print(f"{env.current_host} is in group {env.current_instance_group}", flush=True)
-if env.current_host in data_hosts:
+print(f"{hosts.CURRENT} is in group {hosts.env.current_instance_group}", flush=True)
+if hosts.CURRENT in hosts.DATA:
     serve_data()
 else:
     train()

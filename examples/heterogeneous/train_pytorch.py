@@ -1,123 +1,150 @@
-"""Train on one group of instances while another group prepares the data, with gRPC.
+"""Train MNIST on all devices of one group of instances while all other CPUs prepare the images, with gRPC.
 
-All hosts use the same image and script. A host reads its group from the environment, because its name does
-not contain it. Without a group called `data`, the training hosts prepare the data themselves.
+Data hosts start a loader with all CPUs, training hosts with those that their devices leave. Ranks, one for
+each device, send the numbers of their next examples to any loader, so the fastest prepares most of them.
 """
 
 import argparse
+import gc
+import itertools
 import json
+import math
+import multiprocessing
 import os
 import queue
-import threading
+import sys
 import time
 from concurrent import futures
 from pathlib import Path
 
-import host_links
+import grpc
+import hosts
 import numpy
 import torch
-from sagemaker_training import environment
+import torch.distributed as dist
+from torch.distributed import run as torchrun
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import BatchSampler, DistributedSampler
 
 PORT = 6000
-SERVICE, METHOD = "training.Batches", "Next"
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=40)
-parser.add_argument(
-    "--warmup", type=int, default=20, help="steps without timing, in which queued batches are used"
-)
-parser.add_argument("--batch", type=int, default=16)
-parser.add_argument("--rounds", type=int, default=60, help="amount of work per example")
+parser.add_argument("--steps", type=int, default=100)
+parser.add_argument("--warmup", type=int, default=20, help="steps without timing, which use queued batches")
+parser.add_argument("--batch", type=int, default=64, help="examples of each rank and step")
+parser.add_argument("--rounds", type=int, default=20, help="distorted copies of each image")
+parser.add_argument("--ranks", type=int, default=1, help="ranks of a host without GPUs")
 arguments, _ = parser.parse_known_args()
-
-env = environment.Environment()
-groups = env.instance_groups_dict
-data_hosts = sorted(groups["data"]["hosts"]) if "data" in groups else []
-train_hosts = sorted(host for host in env.hosts if host not in data_hosts)
 torch.set_num_threads(1)
 
 
-def prepare_batch(random):
-    """Return one batch. The GPUs wait for this work."""
-    images = random.random((arguments.batch, 64, 64), dtype=numpy.float32)
+def load_mnist():
+    """Return the images and labels of the channel `training`, or random ones for a job without channels."""
+    if folder := os.environ.get("SM_CHANNEL_TRAINING"):
+        mnist = numpy.load(Path(folder, "mnist.npz"))
+        return mnist["x_train"], mnist["y_train"]
+    random = numpy.random.default_rng(0)
+    labels = random.integers(10, size=10_000, dtype=numpy.uint8)
+    return random.integers(256, size=(10, 28, 28), dtype=numpy.uint8)[labels], labels
+
+
+def prepare(numbers):
+    """Return the averages of distorted copies of images. The devices wait for this work."""
+    chosen = numpy.frombuffer(numbers, numpy.int64)
+    image = torch.from_numpy(IMAGES[chosen]).float().div(255).unsqueeze(1)
+    total = image.clone()
     for _ in range(arguments.rounds):
-        images = images @ images
-        images /= numpy.linalg.norm(images, axis=1, keepdims=True)
-    return images.mean(axis=2)
+        turn = torch.eye(2, 3) + 0.05 * torch.randn(len(image), 2, 3)
+        grid = functional.affine_grid(turn, image.shape, align_corners=False)
+        total += functional.avg_pool2d(functional.grid_sample(image, grid, align_corners=False), 3, 1, 1)
+    return (total / (arguments.rounds + 1)).numpy().tobytes()
 
 
-def serve_data():
-    import grpc
-
-    random = numpy.random.default_rng(data_hosts.index(env.current_host))
-    lock = threading.Lock()
-
-    def next_batch(request, context):
-        with lock:
-            return prepare_batch(random).tobytes()
-
-    server = grpc.server(futures.ThreadPoolExecutor(2))
-    handler = grpc.unary_unary_rpc_method_handler(next_batch)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+def start_loader(processes):
+    context = multiprocessing.get_context("fork")
+    pool = futures.ProcessPoolExecutor(processes, context, lambda: (torch.seed(), hosts.end_with_parent()))
+    # The first call forks all processes, which must happen before gRPC starts threads.
+    pool.submit(torch.seed).result()
+    server = grpc.server(futures.ThreadPoolExecutor(processes))
+    handler = grpc.unary_unary_rpc_method_handler(lambda numbers, _: pool.submit(prepare, numbers).result())
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("Loader", {"Prepare": handler})])
     server.add_insecure_port(f"0.0.0.0:{PORT}")
     server.start()
-    print(f"{env.current_host} prepares data", flush=True)
-    is_complete = host_links.serve(len(train_hosts))
-    print(f"{env.current_host}: training {'is over' if is_complete else 'was lost'}", flush=True)
-    server.stop(None)
-    if not is_complete:
-        raise SystemExit(1)
+    return server
 
 
-def batches():
-    """Yield batches from all data hosts. Each host is asked for its next batch immediately."""
-    if not data_hosts:
-        random = numpy.random.default_rng(0)
-        while True:
-            yield torch.from_numpy(prepare_batch(random))
-    import grpc
+def launch(ranks, spare_vcpus):
+    """Start the ranks of this training host, which use its own loader and those of the data hosts."""
+    options = [f"--nnodes={len(hosts.TRAINING)}", f"--node-rank={hosts.TRAINING.index(hosts.CURRENT)}"]
+    options += [f"--nproc-per-node={ranks}", f"--master-addr={hosts.TRAINING[0]}", "--master-port=29400"]
+    with hosts.connect() as loaders:
+        loaders |= {"localhost": spare_vcpus} if spare_vcpus else {}
+        os.environ["LOADERS"] = json.dumps(loaders)
+        torchrun.main([*options, *sys.argv])
 
-    ready = queue.Queue(maxsize=8)
 
-    def fetch(host):
-        channel = grpc.insecure_channel(f"{host}:{PORT}")
-        call = channel.unary_unary(f"/{SERVICE}/{METHOD}")
-        while True:
-            ready.put(call(b"", wait_for_ready=True))
+def numbers_of_batches(sampler):
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        yield from BatchSampler(sampler, arguments.batch, drop_last=True)
 
-    for host in data_hosts:
-        threading.Thread(target=fetch, args=(host,), daemon=True).start()
+
+def batches(loaders, numbers):
+    """Yield numbers and images. A loader that returned a batch gets the numbers of the next."""
+    ready = queue.Queue()
+
+    def ask(call, host):
+        chosen = next(numbers)
+        future = call.future(numpy.array(chosen).tobytes(), wait_for_ready=True)
+        future.add_done_callback(lambda future: ready.put((future, chosen, call, host)))
+
+    for host, vcpus in loaders.items():
+        channel = grpc.insecure_channel(f"{host}:{PORT}", [("grpc.max_receive_message_length", -1)])
+        for _ in range(math.ceil(vcpus / dist.get_world_size()) + 1):
+            ask(channel.unary_unary("/Loader/Prepare"), host)
     while True:
-        flat = numpy.frombuffer(ready.get(), dtype=numpy.float32).copy()
-        yield torch.from_numpy(flat.reshape(arguments.batch, 64))
+        future, chosen, call, host = ready.get()
+        if future.exception():
+            sys.exit(f"the loader of {host} failed: {future.details()}")
+        ask(call, host)
+        yield chosen, torch.frombuffer(bytearray(future.result()), dtype=torch.float32).view(-1, 1, 28, 28)
 
 
-def train():
-    model = torch.nn.Linear(64, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    source = batches()
+def train(device, loaders):
+    layers = (torch.nn.Conv2d(1, 64, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(43264, 10))
+    model = DistributedDataParallel(torch.nn.Sequential(*layers).to(device))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    uses = torch.zeros(len(LABELS), device=device)
+    source = batches(loaders, numbers_of_batches(DistributedSampler(LABELS)))
+    print(f"rank {dist.get_rank()} on {device} of {hosts.CURRENT} trains", flush=True)
     for step in range(arguments.warmup + arguments.steps):
         if step == arguments.warmup:
-            started, used = time.monotonic(), time.process_time()
-        loss = (model(next(source)) - 1.0).square().mean()
-        if step == 0:
-            print(f"{env.current_host} trains", flush=True)
+            started = time.monotonic()
+        numbers, images = next(source)
+        labels = torch.from_numpy(LABELS[numbers]).long()
+        loss = functional.cross_entropy(model(images.to(device)), labels.to(device))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    seconds = time.monotonic() - started
-    milliseconds = seconds / arguments.steps * 1000
-    print(f"loss {loss.item():.4f}, {milliseconds:.1f} ms a step, {len(data_hosts)} data hosts", flush=True)
-    cores = (time.process_time() - used) / seconds
-    result = {"milliseconds": milliseconds, "data_hosts": len(data_hosts), "cores": cores}
-    Path(os.environ["SM_MODEL_DIR"], "result.json").write_text(json.dumps(result))
+        uses[numbers] += 1
+    dist.all_reduce(uses)
+    seconds, samples = time.monotonic() - started, dist.get_world_size() * arguments.batch
+    if dist.get_rank() == 0:
+        values = {"loss": loss.item(), "examples": int(uses.count_nonzero()), "most_uses": int(uses.max())}
+        hosts.write_result(seconds, arguments.steps, samples, loaders, **values)
 
 
-print(f"{env.current_host} is in group {env.current_instance_group}", flush=True)
-if env.current_host in data_hosts:
-    serve_data()
+IMAGES, LABELS = load_mnist()
+devices = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
+devices = devices or [torch.device("cpu")] * arguments.ranks
+if "LOCAL_RANK" in os.environ:
+    hosts.end_with_parent()
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    train(devices[int(os.environ["LOCAL_RANK"])], json.loads(os.environ["LOADERS"]))
+    gc.collect()
+    dist.destroy_process_group()
 else:
-    with host_links.connect(data_hosts):
-        train()
-    # gRPC's threads still wait for batches.
-    os._exit(0)
+    vcpus = hosts.loader_vcpus(len(devices))
+    server = start_loader(math.ceil(vcpus)) if vcpus else None
+    hosts.serve() if hosts.CURRENT in hosts.DATA else launch(len(devices), vcpus)

@@ -1,103 +1,140 @@
-"""Train on one group of instances while another group prepares the data, with tf.data.service.
+"""Train ResNet50 on all devices of a host while all other CPUs prepare the images, with tf.data.service.
 
-All hosts use the same image and script. A host reads its group from the environment, because its name does
-not contain it. Without a group called `data`, the training hosts prepare the data themselves.
+All hosts use the same image and script. MirroredStrategy trains on the devices of one training host. If
+mpirun starts the script, each rank trains on one device with Horovod, on one training host or several. Data
+hosts prepare images with all their CPUs, and training hosts with the CPUs that their devices leave.
 """
 
 import argparse
-import json
+import contextlib
 import os
 import time
-from pathlib import Path
 
-import host_links
+import hosts
 import tensorflow as tf
-from sagemaker_training import environment
 
 DISPATCHER, WORKER = 6000, 6001
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=40)
-parser.add_argument(
-    "--warmup", type=int, default=20, help="steps without timing, in which queued batches are used"
-)
-parser.add_argument("--batch", type=int, default=16)
-parser.add_argument("--rounds", type=int, default=60, help="amount of work per example")
+parser.add_argument("--steps", type=int, default=100)
+parser.add_argument("--warmup", type=int, default=20, help="steps without timing, which use queued batches")
+parser.add_argument("--batch", type=int, default=64, help="images of each device and step")
+parser.add_argument("--size", type=int, default=224, help="width and height of the images")
+parser.add_argument("--rounds", type=int, default=4, help="JPEG compressions of each image")
+parser.add_argument("--model", default="ResNet50", help="a model of tf.keras.applications")
+parser.add_argument("--devices", type=int, default=1, help="devices of a host without GPUs")
 arguments, _ = parser.parse_known_args()
-
-env = environment.Environment()
-groups = env.instance_groups_dict
-data_hosts = sorted(groups["data"]["hosts"]) if "data" in groups else []
-train_hosts = sorted(host for host in env.hosts if host not in data_hosts)
+SIDE = arguments.size * 8 // 7
 
 
-def prepare_example(number):
-    """Return one example. The GPUs wait for this work."""
-    image = tf.random.stateless_uniform((64, 64), seed=(number, 1))
+def random_image(number):
+    """Return one of 10,000 images for a job without channels."""
+    return tf.random.stateless_uniform((SIDE, SIDE, 3), (number, 1), 0, 255), number % 10
+
+
+def augment(image, label):
+    """Return a distorted part of an image. The devices wait for this work."""
+    image = tf.image.random_hue(image / 255, 0.05)
     for _ in range(arguments.rounds):
-        image = tf.nn.l2_normalize(tf.matmul(image, image), axis=0)
-    return tf.reduce_mean(image, axis=1)
+        image = tf.image.random_jpeg_quality(image, 60, 95)
+    image = tf.image.random_crop(image, (arguments.size, arguments.size, 3))
+    return tf.image.random_flip_left_right(image), label
 
 
-def serve_data():
+def load_images():
+    """Return batches for one device, which the data service prepares, and the number of classes."""
+    data, classes = tf.data.Dataset.range(10_000).map(random_image, tf.data.AUTOTUNE), 10
+    if folder := os.environ.get("SM_CHANNEL_TRAINING"):
+        data = tf.keras.utils.image_dataset_from_directory(folder, batch_size=None, image_size=(SIDE, SIDE))
+        classes = len(data.class_names)
+    data = data.repeat().map(augment, tf.data.AUTOTUNE)
+    data = data.batch(arguments.batch, drop_remainder=True)
+    if hosts.DATA:
+        service = tf.data.experimental.service.distribute(
+            processing_mode=tf.data.experimental.service.ShardingPolicy.DYNAMIC,
+            service=f"grpc://{hosts.DATA[0]}:{DISPATCHER}",
+            job_name="training",
+        )
+        data = data.apply(service)
+    return data.prefetch(8), classes
+
+
+def start_loader():
+    """Prepare images in this process. The first data host distributes the work."""
+    service, first = tf.data.experimental.service, hosts.DATA[0]
     dispatcher = None
-    if env.current_host == data_hosts[0]:
-        dispatcher = tf.data.experimental.service.DispatchServer(
-            tf.data.experimental.service.DispatcherConfig(port=DISPATCHER)
-        )
-    worker = tf.data.experimental.service.WorkerServer(
-        tf.data.experimental.service.WorkerConfig(
-            dispatcher_address=f"{data_hosts[0]}:{DISPATCHER}",
-            worker_address=f"{env.current_host}:{WORKER}",
-            port=WORKER,
-        )
-    )
-    print(f"{env.current_host} prepares data", flush=True)
-    is_complete = host_links.serve(len(train_hosts))
-    print(f"{env.current_host}: training {'is over' if is_complete else 'was lost'}", flush=True)
-    del worker, dispatcher
-    if not is_complete:
-        raise SystemExit(1)
+    if first == hosts.CURRENT:
+        dispatcher = service.DispatchServer(service.DispatcherConfig(port=DISPATCHER))
+    config = service.WorkerConfig(f"{first}:{DISPATCHER}", f"{hosts.CURRENT}:{WORKER}", port=WORKER)
+    return dispatcher, service.WorkerServer(config)
 
 
-def train():
-    data = tf.data.Dataset.range((arguments.warmup + arguments.steps) * arguments.batch + 10_000).map(
-        prepare_example, num_parallel_calls=tf.data.AUTOTUNE
-    )
-    data = data.batch(arguments.batch)
-    if data_hosts:
-        data = data.apply(
-            tf.data.experimental.service.distribute(
-                processing_mode=tf.data.experimental.service.ShardingPolicy.OFF,
-                service=f"grpc://{data_hosts[0]}:{DISPATCHER}",
-            )
-        )
-    batches = iter(data.prefetch(8))
-    weights = tf.Variable(tf.zeros((64, 1)))
+def mirrored_strategy():
+    if tf.config.list_physical_devices("GPU"):
+        return tf.distribute.MirroredStrategy()
+    [cpu] = tf.config.list_physical_devices("CPU")
+    parts = [tf.config.LogicalDeviceConfiguration()] * arguments.devices
+    tf.config.set_logical_device_configuration(cpu, parts)
+    devices = [f"CPU:{number}" for number in range(arguments.devices)]
+    # The devices are parts of one CPU, so one of them adds up the gradients.
+    return tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
+
+
+def train(strategy):
+    """Train on the devices of a strategy. Return the seconds after the first steps, and the loss."""
+    data, classes = load_images()
+    shape = (arguments.size, arguments.size, 3)
+    with strategy.scope():
+        network = getattr(tf.keras.applications, arguments.model)
+        model = network(weights=None, classes=classes, input_shape=shape)
+        optimizer = tf.keras.optimizers.SGD(0.01)
+    if hvd:
+        hvd.broadcast_variables(model.variables, root_rank=0)
+
+    def train_device(images, labels):
+        with tf.GradientTape() as tape:
+            losses = tf.keras.losses.sparse_categorical_crossentropy(labels, model(images, training=True))
+            loss = tf.reduce_mean(losses) / strategy.num_replicas_in_sync
+        if hvd:
+            tape = hvd.DistributedGradientTape(tape)
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        return loss
+
+    @tf.function
+    def train_step(batch):
+        return strategy.reduce("SUM", strategy.run(train_device, batch), axis=None)
+
+    batches = iter(data)
     for step in range(arguments.warmup + arguments.steps):
         if step == arguments.warmup:
-            started, used = time.monotonic(), time.process_time()
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((next(batches) @ weights - 1.0) ** 2)
-        weights.assign_sub(0.1 * tape.gradient(loss, weights))
+            started = time.monotonic()
+        # Each device gets a batch of its own.
+        loss = train_step(strategy.experimental_distribute_values_from_function(lambda _: next(batches)))
         if step == 0:
-            print(f"{env.current_host} trains", flush=True)
-    seconds = time.monotonic() - started
-    milliseconds = seconds / arguments.steps * 1000
-    print(f"loss {float(loss):.4f}, {milliseconds:.1f} ms a step, {len(data_hosts)} data hosts", flush=True)
-    cores = (time.process_time() - used) / seconds
-    result = {
-        "milliseconds": milliseconds,
-        "data_hosts": len(data_hosts),
-        "cores": cores,
-        "loss": float(loss),
-    }
-    Path(os.environ["SM_MODEL_DIR"], "result.json").write_text(json.dumps(result))
+            print(f"{hosts.CURRENT} trains", flush=True)
+    # Wait for the devices of all ranks.
+    loss = float(hvd.allreduce(loss) if hvd else loss)
+    return time.monotonic() - started, loss
 
 
-print(f"{env.current_host} is in group {env.current_instance_group}", flush=True)
-if env.current_host in data_hosts:
-    serve_data()
+hvd = None
+if "OMPI_COMM_WORLD_RANK" in os.environ:
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    gpus = tf.config.list_physical_devices("GPU")
+    tf.config.set_visible_devices(gpus[hvd.local_rank() :][:1], "GPU")
+if hosts.CURRENT in hosts.DATA:
+    servers = start_loader()
+    hosts.serve()
 else:
-    with host_links.connect(data_hosts):
-        train()
+    strategy = tf.distribute.get_strategy() if hvd else mirrored_strategy()
+    devices = hvd.local_size() if hvd else strategy.num_replicas_in_sync
+    with contextlib.nullcontext() if hvd and hvd.local_rank() else hosts.connect() as loaders:
+        spare = hosts.loader_vcpus(devices)
+        servers = start_loader() if hosts.DATA and spare and loaders else None
+        seconds, loss = train(strategy)
+    if not hvd or hvd.rank() == 0:
+        values = {"loss": loss, "replicas": hvd.size() if hvd else devices}
+        samples = values["replicas"] * arguments.batch
+        hosts.write_result(seconds, arguments.steps, samples, loaders | {"localhost": spare}, **values)

@@ -29,6 +29,7 @@ LAUNCHERS = {
     "mpi5": "Open MPI 5, toolkit",
     "horovod": "Horovod over Open MPI 4, toolkit",
     "horovod-one-host": "Horovod over Open MPI 4, toolkit",
+    "horovod-in-groups": "Horovod over Open MPI 4 on one of two groups, toolkit",
     "torch-ddp": "torchrun, PyTorch toolkit",
     "torch-ddp-one-host": "torchrun, PyTorch toolkit",
     "fsdp": "torchrun with FSDP, PyTorch toolkit",

@@ -46,6 +46,9 @@ HOROVOD = "tensorflow-2.21-cpu-py311-horovod"
 
 TWO_EACH = {"enabled": True, "processes_per_host": 2}
 
+SMALL = {"steps": 4, "warmup": 2, "batch": 4, "rounds": 1}
+"""Settings of the heterogeneous examples for a short run."""
+
 MPI_LAUNCHES = {
     "mpi-on-one-group": Case(
         source=EXAMPLES / "heterogeneous",
@@ -61,6 +64,14 @@ MPI_LAUNCHES = {
     "mpi5": Case("mpi5-cpu", EXAMPLES / "mpi", groups=homogeneous(2), distribution={"mpi": TWO_EACH}),
     "mpi-one-host": Case(source=EXAMPLES / "mpi", distribution={"mpi": TWO_EACH}),
     "horovod": Case(HOROVOD, EXAMPLES / "horovod", groups=homogeneous(2), distribution={"mpi": TWO_EACH}),
+    "horovod-in-groups": Case(
+        HOROVOD,
+        EXAMPLES / "heterogeneous",
+        "train_tensorflow.py",
+        DATA_AND_DNN,
+        distribution={"mpi": TWO_EACH, "instance_groups": ["dnn"]},
+        hyperparameters={**SMALL, "size": 32, "model": "MobileNet"},
+    ),
     "horovod-one-host": Case(HOROVOD, EXAMPLES / "horovod", distribution={"mpi": TWO_EACH}),
 }
 
@@ -86,7 +97,7 @@ PYTORCH_LAUNCHES = {
         EXAMPLES / "heterogeneous",
         "train_pytorch.py",
         DATA_AND_DNN,
-        hyperparameters={"steps": 1_000_000},
+        hyperparameters={**SMALL, "steps": 1_000_000},
         kills={"data": " trains\n"},
     ),
     "smddp-two-hosts": Case(
@@ -100,8 +111,8 @@ PYTORCH_LAUNCHES = {
         "pytorch-data-service-cpu",
         EXAMPLES / "heterogeneous",
         "train_pytorch.py",
-        DATA_AND_DNN,
-        hyperparameters={"steps": 5},
+        (Group("data", "ml.c5.9xlarge", 2), Group("dnn", "ml.p3.2xlarge")),
+        hyperparameters={**SMALL, "ranks": 2},
     ),
     "deepspeed": Case(
         "pytorch-deepspeed-cpu",
@@ -157,7 +168,7 @@ TENSORFLOW_LAUNCHES = {
         EXAMPLES / "heterogeneous",
         "train_tensorflow.py",
         DATA_AND_DNN,
-        hyperparameters={"steps": 100_000},
+        hyperparameters={**SMALL, "steps": 100_000, "size": 32, "model": "MobileNet"},
         kills={"data": " trains\n"},
     ),
     "tensorflow-groups": Case(
@@ -165,7 +176,7 @@ TENSORFLOW_LAUNCHES = {
         EXAMPLES / "heterogeneous",
         "train_tensorflow.py",
         DATA_AND_DNN,
-        hyperparameters={"steps": 5},
+        hyperparameters={**SMALL, "size": 32, "devices": 2},
     ),
     "tensorflow-parameter-server": Case(
         "tensorflow-cpu",

@@ -21,6 +21,7 @@ from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
 from tests.integration.sagemaker_sdk import ROLE, V2, V3, Aws, installed
 from tests.support.documents import blocks
 from tests.support.ecr import ACCOUNT, REGION
+from tests.support.source_jobs import SOURCE_JOBS, launcher_of, resources_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
@@ -196,7 +197,18 @@ REQUESTS: dict[str, Case] = {
         JobSpec(sdk="boto3", role=ROLE, instance_count=2),
     ),
 }
-CASES = {**OF_VERSION_3, **OF_VERSION_2, **ASKED, **REQUESTS}
+SOURCE = {
+    f"source-{name}-{sdk}": (name, sdk)
+    for name, job in SOURCE_JOBS.items()
+    for sdk in job.forms
+    if sdk != "boto3"
+}
+"""The jobs of AWS's documents, in both versions where these can express them."""
+OF_SOURCE: dict[str, Case] = {
+    case: (replace(SOURCE_JOBS[name].record, image=case), replace(SOURCE_JOBS[name].spec, sdk=sdk))
+    for case, (name, sdk) in SOURCE.items()
+}
+CASES = {**OF_VERSION_3, **OF_VERSION_2, **ASKED, **REQUESTS, **OF_SOURCE}
 GUIDE = HOME / "docs/how-to/launch-jobs.md"
 RUN = """
 import json, runpy, sys
@@ -399,6 +411,16 @@ def test_a_job_with_groups(jobs: dict[str, Any], name: str) -> None:
     parameters = hyperparameters(jobs[name])
     assert parameters["sagemaker_distribution_instance_groups"] == ["train"]
     assert parameters["sagemaker_mpi_num_of_processes_per_host"] == 2
+
+
+@pytest.mark.parametrize("case", SOURCE)
+def test_a_job_of_the_documents_has_its_hosts_and_launcher(jobs: dict[str, Any], case: str) -> None:
+    name, sdk = SOURCE[case]
+    job = SOURCE_JOBS[name]
+
+    assert resources_of(jobs[case], job) == job.resources
+    if sdk == "v2":
+        assert launcher_of(jobs[case], job) == job.hyperparameters
 
 
 @pytest.mark.parametrize("name", ["more", "more-v2"])

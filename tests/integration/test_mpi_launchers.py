@@ -9,6 +9,7 @@ import pytest
 from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.engine.open_engine import open_engine
 from bakehouse.plan.workspace import Workspace, select
+from benchmarks import heterogeneous
 from tests.integration import launch_matrix
 from tests.integration.fleet import Fleet
 from tests.integration.jobs import log_text, run_all
@@ -93,6 +94,12 @@ def test_hosts_of_other_groups_run_the_script_once_and_end_with_the_ranks(
     assert log.count(f"{data} is in group data") == 1
     assert "mpirun" not in log
     assert f"{data}: training is over" in log
+
+
+def test_horovod_trains_on_the_data_of_another_group(reports: dict[str, JobReport]) -> None:
+    result = heterogeneous.result_of(report_of(reports, "horovod-in-groups"))
+
+    assert (result.replicas, result.data_hosts) == (2, 1)
 
 
 @pytest.mark.parametrize(("name", "size"), [("horovod-one-host", 2), ("horovod", 4)])

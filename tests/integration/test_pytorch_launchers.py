@@ -7,18 +7,21 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bakehouse.builder.progress import Mode, Progress
+from bakehouse.cluster.job import homogeneous
 from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.engine import usage_lock
 from bakehouse.pipeline.build import build
 from bakehouse.plan.workspace import Workspace, select
+from benchmarks import heterogeneous
 from tests.integration import launch_matrix
 from tests.integration.fleet import Fleet
-from tests.integration.jobs import log_text, run_all
+from tests.integration.jobs import log_text, run, run_all
 from tests.integration.launches import PYTORCH_LAUNCHES, SMP, STUBS
 
 # The first test of a run builds the fleet and these images.
@@ -99,10 +102,41 @@ def test_dali_decodes_jpegs_without_a_gpu(reports: dict[str, JobReport]) -> None
 
 def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, JobReport]) -> None:
     report = reports["pytorch-groups"]
-    hosts = {host.group: host.host for host in report.hosts}
+    data = [host.host for host in report.hosts if host.group == "data"]
 
-    assert "1 data hosts" in log_text(report, hosts["dnn"])
-    assert f"{hosts['data']}: training is over" in log_text(report, hosts["data"])
+    assert len(data) == 2
+    for host in data:
+        assert f"{host}: training is over" in log_text(report, host)
+
+
+def test_ranks_share_the_examples(reports: dict[str, JobReport]) -> None:
+    result = heterogeneous.result_of(reports["pytorch-groups"])
+
+    assert result.data_hosts == 2
+    # 2 ranks, 6 steps with 4 examples each
+    assert (result.examples, result.most_uses) == (48, 1)
+
+
+def test_an_example_reports_the_speed_of_its_loaders(reports: dict[str, JobReport]) -> None:
+    result = heterogeneous.result_of(reports["pytorch-groups"])
+
+    # Two data hosts with all CPUs, and those that two ranks leave
+    cpus = len(os.sched_getaffinity(0))
+    assert result.loader_vcpus == 2 * cpus + max(cpus - 2, 0)
+    assert result.samples_per_second == pytest.approx(2 * 4 / result.milliseconds * 1000)
+    assert result.samples_per_second_and_vcpu == pytest.approx(
+        result.samples_per_second / result.loader_vcpus
+    )
+
+
+def test_a_training_host_prepares_all_data_of_a_job_without_groups(
+    workspace: Workspace, reports: dict[str, JobReport]
+) -> None:
+    case = replace(PYTORCH_LAUNCHES["pytorch-groups"], groups=homogeneous())
+
+    result = heterogeneous.result_of(run(workspace, "pytorch-alone", case))
+
+    assert (result.data_hosts, result.examples, result.most_uses) == (0, 48, 1)
 
 
 def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:
@@ -112,6 +146,7 @@ def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, Job
     assert report.reason == f"InternalServerError: {ends['data'].host} was lost"
     assert (ends["data"].end, ends["dnn"].end) == ("killed by this run", "exit 1")
     assert f"data host {ends['data'].host} was lost" in log_text(report, ends["dnn"].host)
+    assert report.losses[0].others[0].seconds < 30
 
 
 SMDDP_EXPORTS = {

@@ -32,7 +32,10 @@ SHORT_WITHOUT_JSON = ("builder_faults", "push_faults")
 """Benchmarks that print their comparison, but write no JSON file by default."""
 CAMPAIGNS = {
     "fill_disks": ("robustness/test_full_disks.py", "integration/test_killed_tasks.py"),
-    "heterogeneous": ("integration/test_tensorflow_launchers.py",),
+    "heterogeneous": (
+        "integration/test_pytorch_launchers.py",
+        "integration/test_tensorflow_launchers.py",
+    ),
     "kill_clusters": ("integration/test_killed_clusters.py",),
     "kill_commands": ("robustness/test_killed_commands.py", "integration/test_killed_tasks.py"),
     "mutated_inputs": ("robustness/test_mutated_inputs.py",),
