@@ -149,11 +149,14 @@ def manage_local(project: ProjectSettings, action: str, report: Reporter) -> Reg
         with registry:
             registry.keep()
     elif action == "stop":
+        was_running = registry.is_running()
         if not registry.stop():
             raise PublishError(
                 f"the registry at {registry.host} is in use",
                 hint="it stops when the running push or release ends",
             )
+        if was_running:
+            report(f"stopped the registry at {registry.host}")
     else:
         # It reports another server on the port.
         registry.check_port()

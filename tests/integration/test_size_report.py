@@ -4,10 +4,12 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,9 +26,20 @@ from bakehouse.pipeline.publish import push_images
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, open_workspace, select
 from bakehouse.publish.options import PublishOptions
+from tests.integration.fleet import Fleet
 from tests.support.fleet_sizes import RECORD
+from tests.support.guides import sizes
 
 pytestmark = pytest.mark.engine
+
+GUIDE = {
+    match[1]: match[0]
+    for match in re.finditer(
+        r"(?m)^\| `([\w-]+)` \|.*$",
+        (HOME / "docs/how-to/reduce-size.md").read_text().partition("\n## Where the bytes are\n")[2],
+    )
+}
+"""Rows of the guide's table, by image."""
 
 
 @pytest.fixture
@@ -95,14 +108,24 @@ def test_a_missing_image_is_reported(engine: DockerEngine) -> None:
     assert "could not save `bakehouse/missing:1`" in str(caught.value)
 
 
+@pytest.fixture(scope="module")
+def reports(workspace: Workspace, fleet: Fleet) -> dict[str, dict[str, Any]]:
+    """Reports of the images whose sizes the guide shows."""
+    selection = select(workspace, [name for name in GUIDE if name in fleet.images])
+    return {size["image"]: size for size in json.loads(size_report.run(selection, print, json=True))["images"]}
+
+
+def test_the_guide_shows_the_sizes_of_the_images(reports: dict[str, dict[str, Any]]) -> None:
+    assert {"mpi-cpu", "pytorch-cpu", "tensorflow-cpu"} <= reports.keys()
+    for name, report in reports.items():
+        assert sizes(GUIDE[name]) == pytest.approx([report["stored"], report["unpacked"]], rel=0.03), name
+
+
 def test_every_byte_of_a_built_image_has_an_owner(
-    engine: DockerEngine, workspace: Workspace, mpi_cpu: tuple[Image, BuiltImage]
+    engine: DockerEngine, reports: dict[str, dict[str, Any]], mpi_cpu: tuple[Image, BuiltImage]
 ) -> None:
     _, built = mpi_cpu
-
-    document = json.loads(size_report.run(select(workspace, ["mpi-cpu"]), print, json=True))
-
-    [size] = document["images"]
+    size = reports["mpi-cpu"]
     parts = {part["name"]: part for part in size["parts"]}
     assert set(parts) == {
         *("debian", "packages", "python", "sshd", "open-mpi", "mpi4py", "sagemaker-training"),

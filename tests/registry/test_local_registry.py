@@ -322,8 +322,10 @@ def test_an_engine_that_cannot_be_used_starts_none(
 def test_the_task(project: ProjectSettings) -> None:
     host, data = f"127.0.0.1:{project.registry_port}", f"{project.registry_state}/data"
 
+    lines: list[str] = []
+
     def text(action: str) -> str:
-        return manage_local(project, action, print).text
+        return manage_local(project, action, lines.append).text
 
     assert text("status") == f"the registry at {host} is not running; 0 bytes in {data}\n"
     assert text("start") == f"the registry at {host} is running; 0 bytes in {data}\n"
@@ -331,7 +333,10 @@ def test_the_task(project: ProjectSettings) -> None:
     (project.registry_state / "data/blob").write_bytes(b"12345")
     assert text("status") == f"the registry at {host} is running; 5 bytes in {data}\n"
     assert text("stop") == f"the registry at {host} is not running; 5 bytes in {data}\n"
+    assert lines[-1] == f"stopped the registry at {host}"
+    lines.clear()
     assert text("stop") == f"the registry at {host} is not running; 5 bytes in {data}\n"
+    assert lines == []
 
 
 def test_a_push_keeps_the_registry(project: ProjectSettings) -> None:

@@ -106,11 +106,12 @@ def _comparable(line: str) -> str:
 
 
 def _have_near_sizes(shown: str, printed: str) -> bool:
-    pairs = zip(_sizes(shown), _sizes(printed), strict=False)
+    pairs = zip(sizes(shown), sizes(printed), strict=False)
     return "…" in shown or all(math.isclose(*pair, rel_tol=0.05, abs_tol=1e5) for pair in pairs)
 
 
-def _sizes(line: str) -> list[float]:
+def sizes(line: str) -> list[float]:
+    """Return the bytes of each size in a line."""
     return [float(size["number"]) * _UNITS[size["unit"]] for size in _SIZE.finditer(line)]
 
 
