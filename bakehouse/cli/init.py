@@ -29,8 +29,8 @@ _FIRST = ChosenComponents(
     {"pytorch": "2.13.0", "sagemaker-pytorch-training": "*"},
     {"pytorch": "cpu-*"},
 )
-_REQUIREMENTS = ("requirements.txt", "requirements/base.txt")
-"""Usual paths of a repository's requirements."""
+_REQUIREMENTS = ("requirements.txt", "requirements/base.txt", "uv.lock", "pylock.toml")
+"""Usual paths of a repository's requirements; a file for pip next to a lock is meant for images."""
 _CODE = ("src", "code", "training")
 """Usual directories of a training script."""
 _TABLE = re.compile(r"^[ \t]*\[tool\.bakehouse\][ \t]*(?:#.*)?$", re.MULTILINE)

@@ -59,6 +59,8 @@ from bakehouse.util.terminal import Reporter
 _MAX_CONCURRENT_RESOLUTIONS = 4
 _FOR_GPUS = re.compile(r"(nvidia|cuda|cupy)-.+|.+-cu(da)?1[0-9][0-9x]*|.+-gpu|triton|pytorch-triton.*")
 """Names of packages that need a GPU."""
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+"""Words that may be names of packages in uv's explanation."""
 _FOR_CPUS = {
     "xgboost": "xgboost-cpu",
     "tensorflow": "tensorflow-cpu",
@@ -595,9 +597,12 @@ def _conflict_diagnostic(line: RequiredPackage, image: _ImagePackages, error: Co
     if alone := _conflict(image, [line], ()):
         message = f"no version satisfies `{line.text}`"
         return Diagnostic(message, line.location, tail=_tail(alone), hint=alone.diagnostics[0].hint)
+    # uv would try all releases of packages that a need alone does not pin, and build some.
+    words = {normal_name(word.rstrip(".")) for word in _NAME.findall(" ".join(_tail(error)))}
+    named = [need for need in image.needs if normal_name(Parsed(need.text).name) in words]
     with ThreadPoolExecutor(_MAX_CONCURRENT_RESOLUTIONS) as pool:
-        conflicts = pool.map(lambda need: _conflict(image, [line], [need]), image.needs)
-        needs = [need for need, conflict in zip(image.needs, conflicts, strict=True) if conflict]
+        conflicts = pool.map(lambda need: _conflict(image, [line], [need]), named)
+        needs = [need for need, conflict in zip(named, conflicts, strict=True) if conflict]
     tail = _tail((needs and _conflict(image, [line], needs[:1])) or error)
     hint = ""
     name = Parsed(line.text).name

@@ -68,6 +68,7 @@ TIERS: dict[str, Sequence[str]] = {
         # They build all stages again, on engines of their own or with stubs
         *("tests/integration/test_offline.py", "tests/integration/test_reproduction.py"),
         *("tests/integration/test_rehearsal.py", "tests/integration/test_foreign_host.py"),
+        "tests/integration/test_new_projects.py",
         "tests/integration/test_reference_patterns.py",
     ),
     DOCS: (*_PYTEST, "-v", "--docs", "--durations=15", "tests/integration/test_guides.py"),

@@ -52,7 +52,13 @@ def test_a_new_project_plans_at_once(repository: Path) -> None:
 
 @pytest.mark.parametrize(
     ("requirements", "code"),
-    [("requirements.txt", "src"), ("requirements/base.txt", "training"), ("requirements.txt", "")],
+    [
+        ("requirements.txt", "src"),
+        ("requirements/base.txt", "training"),
+        ("requirements.txt", ""),
+        ("uv.lock", "src"),
+        ("pylock.toml", "src"),
+    ],
 )
 def test_requirements_and_code_of_the_repository_are_in_the_recipe(
     tmp_path: Path, requirements: str, code: str

@@ -33,12 +33,11 @@ IMAGES = {
 ROLE = "arn:aws:iam::123456789012:role/Training"
 
 
-class Customer:
-    """A copy of a project in a repository of its own, and the installed `bake`."""
+class Repository:
+    """A directory of a user that becomes a git repository, and the installed `bake`."""
 
-    def __init__(self, name: str, to: Path, programs: Path, port: int) -> None:
-        self.images = IMAGES.get(name, (name,))
-        self.root = to / name
+    def __init__(self, root: Path, programs: Path, port: int) -> None:
+        self.root = root
         self.seconds: dict[str, float] = defaultdict(float)
         """Time that each task took, in total."""
         self._bake = programs / "bake"
@@ -46,9 +45,6 @@ class Customer:
         hidden = ("PYTHONPATH", "BAKEHOUSE_KEEP_REGISTRY")
         inherited = {name: value for name, value in os.environ.items() if name not in hidden}
         self.environment = {**inherited, "BAKEHOUSE_REGISTRY_PORT": str(port)}
-        shutil.copytree(PROJECTS / name, self.root, ignore=shutil.ignore_patterns("build", "__pycache__"))
-        self.git("init", "--quiet")
-        self.commit("Begin")
 
     def git(self, *words: str) -> str:
         author = ("-c", "user.name=Customer", "-c", "user.email=customer@example.com")
@@ -73,6 +69,17 @@ class Customer:
     def append(self, path: str, text: str) -> None:
         file = self.root / path
         file.write_text(file.read_text() + text)
+
+
+class Customer(Repository):
+    """A copy of a project in a repository of its own."""
+
+    def __init__(self, name: str, to: Path, programs: Path, port: int) -> None:
+        super().__init__(to / name, programs, port)
+        self.images = IMAGES.get(name, (name,))
+        shutil.copytree(PROJECTS / name, self.root, ignore=shutil.ignore_patterns("build", "__pycache__"))
+        self.git("init", "--quiet")
+        self.commit("Begin")
 
 
 SMP_JOB = {
@@ -108,7 +115,7 @@ class Journey:
         return self.project if self.image == self.project else f"{self.project}-{self.image}"
 
 
-def remove_images(customer: Customer, image: str) -> None:
+def remove_images(customer: Repository, image: str) -> None:
     """Remove what the journey built and pulled, under all names; other images of that name stay."""
     bake_file = json.loads((customer.root / "images" / image / "docker-bake.json").read_text())
     [target] = bake_file["target"].values()
@@ -178,7 +185,7 @@ def checkout_commit() -> str:
 
 
 @contextlib.contextmanager
-def recorded(name: str, customer: Customer, config: pytest.Config) -> Iterator[None]:
+def recorded(name: str, customer: Repository, config: pytest.Config) -> Iterator[None]:
     """Record the result of a journey, with `--projects`. A failed journey keeps the last good result."""
     with (
         record_result(name, customer, RESULTS) if config.getoption("--projects") else contextlib.nullcontext()
@@ -187,7 +194,7 @@ def recorded(name: str, customer: Customer, config: pytest.Config) -> Iterator[N
 
 
 @contextlib.contextmanager
-def record_result(name: str, customer: Customer, results: Path) -> Iterator[None]:
+def record_result(name: str, customer: Repository, results: Path) -> Iterator[None]:
     commit = checkout_commit()
     try:
         yield

@@ -1,11 +1,12 @@
 """Locks of components are made from what the components say, and left alone where they still are that."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import required_files
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import locking
+from bakehouse.lock import python as pylock
 from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.resolve.resolver import resolve
@@ -297,6 +299,44 @@ def test_a_requirement_that_contradicts_a_component_is_reported_at_its_line(
     # uv explains it in one order or another
     assert {"top<2", "other<2", "top==2.0"} <= {word.strip(",.") for word in cause.split()}
     assert end == "\nhint: ask for `other==2.0`, which fits, or for another version of the component\n"
+
+
+ABOVE = """\
+summary: A part whose package requires any release of `top`
+releases:
+  - version: "1.0"
+    requires: {python: "3.11"}
+    requirements: [above==1.0]
+    lock: lock.txt
+"""
+
+
+def test_a_component_that_the_conflict_does_not_name_is_not_compared(
+    pin: Pin, tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone, it would try older releases of `top`, each of which may have to be built."""
+    wheel(tmp_path / "wheels", "other", "1.0", requires=("top<2",))
+    wheel(tmp_path / "wheels", "top", "1.0")
+    wheel(tmp_path / "wheels", "above", "1.0", requires=("top",))
+    (tmp_path / "mine/components/above").mkdir()
+    (tmp_path / "mine/components/above/component.yaml").write_text(ABOVE)
+    pin("top", "above")
+    (image.parent / "own.yaml").write_text(WITH_TOP.replace('top: "2.0"', 'top: "2.0", above: "*"'))
+    (image.parent / "requirements.txt").write_text("other<2\n")
+    asked: list[list[str]] = []
+    versions = pylock.versions
+
+    def recorded(texts: Sequence[str], *arguments: Any, **options: Any) -> dict[str, str]:
+        asked.append([*texts])
+        return versions(texts, *arguments, **options)
+
+    monkeypatch.setattr(pylock, "versions", recorded)
+    with pytest.raises(ConflictError) as caught:
+        pin("own")
+
+    assert " top 2.0 (py311) needs top==2.0 " in error_text(caught.value)
+    assert ["other<2", "top==2.0"] in asked
+    assert ["other<2", "above==1.0"] not in asked
 
 
 def test_a_requirement_without_any_version_is_reported_at_its_line(

@@ -112,7 +112,9 @@ def test_a_missing_image_is_reported(engine: DockerEngine) -> None:
 def reports(workspace: Workspace, fleet: Fleet) -> dict[str, dict[str, Any]]:
     """Reports of the images whose sizes the guide shows."""
     selection = select(workspace, [name for name in GUIDE if name in fleet.images])
-    return {size["image"]: size for size in json.loads(size_report.run(selection, print, json=True))["images"]}
+    return {
+        size["image"]: size for size in json.loads(size_report.run(selection, print, json=True))["images"]
+    }
 
 
 def test_the_guide_shows_the_sizes_of_the_images(reports: dict[str, dict[str, Any]]) -> None:

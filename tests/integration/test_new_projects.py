@@ -1,0 +1,110 @@
+"""Projects that begin in an empty directory with the installed `bake`, taken to their second release."""
+
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from uv import find_uv_bin
+
+from tests.integration.journeys import Repository, recorded, remove_images
+from tests.integration.ports import kept_port
+from tests.support.programs import docker
+
+pytestmark = [pytest.mark.engine, pytest.mark.projects, pytest.mark.timeout(3600)]
+
+IMAGE = "churn"
+TRAIN = """\
+import lightgbm
+import polars
+import sentence_transformers
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    table = polars.DataFrame({"x": [1.0, 2.0, 3.0, 4.0]})
+    loss = model(torch.tensor(table["x"].to_list())[None]).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("trained on", dist.get_world_size(), "ranks with lightgbm", lightgbm.__version__)
+"""
+
+
+def test_a_second_release_is_compared_with_the_first(
+    tmp_path: Path, programs: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept_port() as port:
+        user = Repository(tmp_path / IMAGE, programs, port)
+        (user.root / "src").mkdir(parents=True)
+        (user.root / "requirements.txt").write_text("lightgbm>=4\npolars>=1\nsentence-transformers>=5\n")
+        (user.root / "src/train.py").write_text(TRAIN)
+        with recorded("new-tabular", user, request.config):
+            user.git("init", "--quiet")
+            user.bake("init", IMAGE)
+            user.append(f"training-images/images/{IMAGE}.yaml", "smoke: {hosts: 2, expect: trained on 2}\n")
+            first = _released(user)
+            assert "Completed" in user.bake("run", IMAGE, "--instance-count", "2")
+            logs = [log.read_text() for log in (user.root / "build/runs").rglob("*.log")]
+            assert any("trained on 2 ranks with lightgbm" in log for log in logs), logs
+
+            user.append("requirements.txt", "emoji\n")
+            user.append("src/train.py", 'print("with emoji")\n')
+            second = _released(user)
+            assert second != first
+            report = user.bake("bisect", first, second)
+            assert "+ emoji " in report
+            assert "train.py" in report
+            user.bake("registry", "stop")
+        remove_images(user, IMAGE)
+
+
+def test_an_image_has_the_versions_of_uv_lock(
+    tmp_path: Path, programs: Path, request: pytest.FixtureRequest
+) -> None:
+    with kept_port() as port:
+        user = Repository(tmp_path / IMAGE, programs, port)
+        user.root.mkdir()
+        uv = [find_uv_bin(), "--quiet"]
+        for words in (
+            ["init", "--bare", "--python", "3.11"],
+            ["add", "pandas>=2", "python-dateutil<3"],
+            ["add", "--group", "train", "scikit-learn>=1.6"],
+            ["add", "--group", "dev", "emoji"],
+        ):
+            no_sync = ["--no-sync"] if words[0] == "add" else []
+            subprocess.run([*uv, *words, *no_sync], cwd=user.root, check=True)
+        (user.root / "src").mkdir()
+        (user.root / "src/train.py").write_text("import pandas\nimport sklearn\nprint('trained')\n")
+        with recorded("new-uv", user, request.config):
+            user.git("init", "--quiet")
+            user.bake("init", IMAGE)
+            recipe = user.root / f"training-images/images/{IMAGE}.yaml"
+            plain = "requirements: ../../uv.lock\n"
+            assert plain in recipe.read_text()
+            with_group = "requirements: {file: ../../uv.lock, groups: [train]}\n"
+            recipe.write_text(recipe.read_text().replace(plain, with_group))
+            _released(user)
+            pip = ("python", "-m", "pip", "list", "--format=json")
+            listed = docker("run", "--rm", f"bakehouse/{IMAGE}", *pip)
+            user.bake("registry", "stop")
+        remove_images(user, IMAGE)
+    installed = {package["name"].lower(): package["version"] for package in json.loads(listed)}
+    document = tomllib.loads((user.root / "uv.lock").read_text())
+    locked = {package["name"]: package["version"] for package in document["package"]}
+    assert {"emoji", "churn"}.isdisjoint(installed)
+    names = ("numpy", "pandas", "scikit-learn", "scipy", "joblib", "threadpoolctl", "python-dateutil")
+    assert {name: installed[name] for name in names} == {name: locked[name] for name in names}
+
+
+def _released(user: Repository) -> str:
+    """Lock, render, commit and release the image; return its URI."""
+    user.bake("lock", IMAGE)
+    user.bake("resolve", IMAGE)
+    user.bake("render", IMAGE)
+    user.commit("Change the image")
+    return user.bake("release", IMAGE).strip()
