@@ -176,7 +176,7 @@ TENSORFLOW_LAUNCHES = {
         EXAMPLES / "heterogeneous",
         "train_tensorflow.py",
         DATA_AND_DNN,
-        hyperparameters={**SMALL, "size": 32, "devices": 2},
+        hyperparameters={**SMALL, "size": 32, "model": "MobileNet", "devices": 2},
     ),
     "tensorflow-parameter-server": Case(
         "tensorflow-cpu",
