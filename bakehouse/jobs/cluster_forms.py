@@ -176,7 +176,7 @@ def _check_form(form: str, image: LaunchImage, launcher: Launcher, hosts: int) -
     if form == "kubeflow" and "sshd" not in image.components:
         _refuse(
             f"`mpirun` needs ssh on several hosts, but `{image.name}` has no component `sshd`",
-            "add `sshd` to the recipe, or use one host",
+            "add the component `sshd`, or use one host",
         )
 
 
@@ -194,7 +194,7 @@ def _findings(image: LaunchImage, job: JobSpec, group: InstanceGroup, processes:
             findings.add(rules.EFA_UNUSED, message)
         elif not _has_efa(image):
             message = f"`{image.name}` has no component `efa`, so its hosts communicate over TCP"
-            findings.add(rules.EFA_UNUSED, message, "add `efa` to the recipe")
+            findings.add(rules.EFA_UNUSED, message, "add the component `efa`")
     return findings
 
 

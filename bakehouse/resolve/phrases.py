@@ -267,7 +267,10 @@ def _verb_and_rest(refusal: Refusal) -> tuple[str, str]:
         line = refusal.packages[0]
         return _verb(line), f"{name} {line.version or _UNKNOWN}"
     if refusal.incompatibility:
-        return "does", f"not work with {' and '.join(map(candidate_text, refusal.others))}"
+        # Assumed names such as `cuda` have no component.
+        parts = refusal.others or refusal.incompatibility.parts
+        texts = (requirement_text(p) if isinstance(p, Requirement) else candidate_text(p) for p in parts)
+        return "does", f"not work with {' and '.join(texts)}"
     if demand is None:
         return "provides", f"{name} {candidate.provided[name]}"
     if demand.required_by != candidate:

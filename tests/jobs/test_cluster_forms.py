@@ -280,7 +280,7 @@ MPI_ON_TWO = JobSpec(instance_count=2, launcher="mpirun")
             MPI_ON_TWO,
             "kubeflow",
             "error: `mpirun` needs ssh on several hosts, but `churn` has no component `sshd`\n\n"
-            "hint: add `sshd` to the recipe, or use one host\n",
+            "hint: add the component `sshd`, or use one host\n",
         ),
         (
             CPU,

@@ -19,6 +19,8 @@ from tests.support.index_server import put_index
 RECORDED = Path(__file__).with_name("recorded")
 OF_PAGES: Cut = {"efa": ("1.47.0", "1.46.0", "1.45.1")}
 """The releases that AWS's user guide lists in the record above the one before."""
+BY_HAND = ".variants[cpu-stubs-"
+"""Variants of Bakehouse, which no upstream lists."""
 USER_GUIDE = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide"
 
 
@@ -54,6 +56,8 @@ def assert_caught_up(directory: Path, removed: Cut, replayed: Cut, old: str, new
     shares = {}
     for name, versions in replayed.items():
         count, missed = missed_fields(workspace, name, versions)
-        shares[name] = 1 - len(missed) / count
+        by_hand = [field for field in missed if BY_HAND in field]
+        missed = [field for field in missed if BY_HAND not in field]
+        shares[name] = 1 - len(missed) / (count - len(by_hand))
         print(f"{name}: {shares[name]:.1%} of {count} fields", *missed, sep="\n  ")
     assert min(shares.values()) >= 0.9

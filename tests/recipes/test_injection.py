@@ -241,6 +241,7 @@ WITHOUT_PAYLOAD = {
     "pattern": "as `git`",
     "platforms": "linux/amd64 or linux/arm64",
     "registries_of": "the name of a component",
+    "renamed_from": "names of images, which no rendered file contains",
     "severity": "one of a few words",
     "tag": "as `git`",
     "untested_imports": "names and reasons, which only reports contain",
