@@ -30,7 +30,7 @@ _FIRST = ChosenComponents(
     {"pytorch": "cpu-*"},
 )
 _REQUIREMENTS = ("requirements.txt", "requirements/base.txt", "uv.lock", "pylock.toml")
-"""Usual paths of a repository's requirements; a file for pip next to a lock is meant for images."""
+"""Usual paths of a repository's requirements; a file for pip precedes a lock."""
 _CODE = ("src", "code", "training")
 """Usual directories of a training script."""
 _TABLE = re.compile(r"^[ \t]*\[tool\.bakehouse\][ \t]*(?:#.*)?$", re.MULTILINE)
