@@ -6,7 +6,6 @@ can start is refused. The script gets its arguments, SageMaker's directories and
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
@@ -21,7 +20,7 @@ from bakehouse.jobs import code_archive, rules
 from bakehouse.jobs.fabric_variables import fabric_variables
 from bakehouse.jobs.image_checks import check_instances
 from bakehouse.jobs.instance_groups import InstanceGroup, check_processes, check_rdma, instance_group
-from bakehouse.jobs.job_spec import LIBRARIES, S3, JobSpec, check_processes_per_host
+from bakehouse.jobs.job_spec import DEFAULT_SCRIPT, LIBRARIES, S3, JobSpec, check_processes_per_host
 from bakehouse.jobs.model_trainer import REQUIREMENTS
 from bakehouse.jobs.request_checks import check_variable_names
 from bakehouse.jobs.rules import Findings, RuleViolation
@@ -37,7 +36,6 @@ _COMMANDS = {
     "slurm": "sbatch FILE",
 }
 _CODE, _ML = "/opt/ml/code", "/opt/ml"
-_SCRIPT = "train.py"
 _STRATEGIES: Mapping[str, Launcher] = {
     "mpi": "mpirun",
     "MPI": "mpirun",
@@ -238,7 +236,7 @@ def _scheduled(
 
 def _code(form: str, image: LaunchImage, job: JobSpec) -> tuple[str, dict[str, bytes], dict[str, str]]:
     """Return the script, the files that Kubernetes gets, and the mounts for Slurm."""
-    script = image.entry_point or job.entry_point or _SCRIPT
+    script = image.entry_point or job.entry_point or DEFAULT_SCRIPT
     if not script.endswith(".py"):
         _refuse(f"`{script}` is not a Python script", "jobs of clusters start Python scripts only")
     if image.entry_point:
@@ -294,8 +292,7 @@ def _sagemaker_settings(job: JobSpec) -> list[str]:
     """Return the given settings that a cluster does not have."""
     names = ("role", "keep_alive", "output", "volume_gib", "spot", "request")
     unset = JobSpec()
-    given = [field.name for field in fields(JobSpec) if field.name in names]
-    return [name for name in given if getattr(job, name) != getattr(unset, name)]
+    return [name for name in names if getattr(job, name) != getattr(unset, name)]
 
 
 def _refuse(message: str, hint: str) -> NoReturn:

@@ -36,7 +36,7 @@ _FILE_MODE = ("AlgorithmSpecification.TrainingInputMode", "File")
 _VOLUME, _SPOT = "ResourceConfig.VolumeSizeInGB", "EnableManagedSpotTraining"
 MAX_SPOT_WAIT = 3600
 """Seconds that a job waits for Spot capacity, beyond its time limit."""
-_SCRIPT = "train.py"
+DEFAULT_SCRIPT = "train.py"
 """Script of a job that names none."""
 _LIMITS_OF_V3 = (rules.DRIVER, rules.GROUPS_V3, rules.RANKS_V3)
 """Warnings about jobs that SDK v3 starts otherwise than SDK v2 does."""
@@ -312,7 +312,7 @@ def _request(
     sender: Sender = "TensorFlow" if image.framework == "tensorflow" else "PyTorch"
     if job.sdk == "v3" and not image.entry_point:
         sender = "ModelTrainer"
-    source_dir, entry_point = job.source_dir, image.entry_point or job.entry_point or _SCRIPT
+    source_dir, entry_point = job.source_dir, image.entry_point or job.entry_point or DEFAULT_SCRIPT
     script, requirements = PurePosixPath(entry_point), ""
     if sender == "ModelTrainer" and not source_dir:
         source_dir, entry_point = str(script.parent), script.name

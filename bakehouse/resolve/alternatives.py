@@ -345,9 +345,12 @@ class AlternativeSearch:
         """
         version = resolution.version_of(pin.name) or ""
         shared, series = self._series(pin, version)
-        closer = [other for other in self._versions(pin.name) if self._series(pin, other)[0] > shared]
         newer = series[series.index(version) + 1 :] if version in series else ()
-        closer = [other for other in closer if self._distance(pin, other)]
+        closer = [
+            other
+            for other in self._versions(pin.name)
+            if self._shared(pin, other) > shared and self._distance(pin, other)
+        ]
         for other in (*closer[: -_MAX_OF_SERIES - 1 : -1], *newer[: -_MAX_OF_SERIES - 1 : -1]):
             narrowed = _with_range(recipe, pin, f"=={other}")
             outcome = self._resolve(narrowed)
@@ -357,15 +360,23 @@ class AlternativeSearch:
 
     def _series(self, pin: Restriction, version: str) -> tuple[int, tuple[str, ...]]:
         """Return the count of leading numbers that a version shares with a pin, and the versions like it."""
-        requirements = [item for item in _requirements(self._recipe, pin) if item.specifier]
-        if not version or not requirements:
+        if not version or not self._ranges(pin):
             return 0, ()
-        shared = _shared(requirements[0], version)
+        shared = self._shared(pin, version)
         numbers = Version(version).release[: shared + 1]
         alike = (
             other for other in self._versions(pin.name) if Version(other).release[: shared + 1] == numbers
         )
         return shared, tuple(alike)
+
+    def _shared(self, pin: Restriction, version: str) -> int:
+        """Return how many leading numbers a version has in common with the range of a pin."""
+        release = Version(version).release
+        bounds = (bound for requirement in self._ranges(pin)[:1] for bound in _bounds(requirement))
+        return max((_common(bound.release, release) for bound in bounds), default=0)
+
+    def _ranges(self, pin: Restriction) -> list[Requirement]:
+        return [requirement for requirement in _requirements(self._recipe, pin) if requirement.specifier]
 
     def _newest(self, pin: Restriction, recipe: Recipe, resolution: Resolution) -> tuple[Recipe, Resolution]:
         """Return the recipe with the newest version of a pin that fits, one without a warning if possible."""
@@ -496,13 +507,6 @@ def _bounds(requirement: Requirement) -> Iterator[Version]:
         # `===` takes any text
         with suppress(InvalidVersion):
             yield Version(specifier.version.removesuffix(".*"))
-
-
-def _shared(requirement: Requirement, version: str) -> int:
-    """Return how many leading numbers a version has in common with a range."""
-    return max(
-        (_common(bound.release, Version(version).release) for bound in _bounds(requirement)), default=0
-    )
 
 
 def _common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
