@@ -270,7 +270,7 @@ def test_a_requirement_that_contradicts_a_replacing_component_is_reported(pin: P
     with pytest.raises(ConflictError) as caught:
         pin("own")
 
-    assert "  and older 1.0 locks needed 0.9 " in error_text(caught.value)
+    assert "  because older 1.0 locks needed 0.9 " in error_text(caught.value)
 
 
 def test_a_requirement_that_contradicts_a_component_is_reported_at_its_line(
