@@ -47,7 +47,7 @@ SMDDP_MCA = {**TOOLKIT_MCA, "plm_rsh_num_concurrent": "the number of hosts"}
 """The same with SMDDP, and with the MPI driver of SDK v3 (sagemaker-train 1.27.0)."""
 _COUNT_OPTIONS, _HOST_OPTIONS = ("-np", "--np", "-n", "--n", "-c"), ("--host", "-host", "-H")
 _SCOPE = f"sagemaker_distribution_{GROUPS}"
-_LIBRARIES = "smdistributed"
+LIBRARIES = "smdistributed"
 _DATA, _MODEL = "smdistributed.dataparallel", "smdistributed.modelparallel"
 _MIRRORED = "multi_worker_mirrored_strategy"
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -198,9 +198,9 @@ def _read_strategies(distribution: Mapping[str, object], findings: Findings) -> 
             hint = _ALTERNATIVES.get(key) or suggestion(key, [*names, GROUPS])
             findings.at(rules.UNKNOWN_STRATEGY, path, "is not a launcher of SageMaker", hint)
         elif not isinstance(value, Mapping):
-            inner = '{"dataparallel": {"enabled": true}}' if key == _LIBRARIES else '{"enabled": true}'
+            inner = '{"dataparallel": {"enabled": true}}' if key == LIBRARIES else '{"enabled": true}'
             findings.at(rules.MAPPING, path, "must be a mapping", f'write `{{"{key}": {inner}}}`')
-        elif key == _LIBRARIES:
+        elif key == LIBRARIES:
             _read_libraries(path, value, strategies, findings)
         else:
             strategies[key] = value
@@ -209,7 +209,7 @@ def _read_strategies(distribution: Mapping[str, object], findings: Findings) -> 
 
 
 def _read_libraries(path: str, value: Settings, strategies: dict[str, Settings], findings: Findings) -> None:
-    libraries = [name.partition(".")[2] for name in _KEYS if name.startswith(_LIBRARIES)]
+    libraries = [name.partition(".")[2] for name in _KEYS if name.startswith(LIBRARIES)]
     if len(value) != 1:
         message = f"must have exactly one of {format_names(libraries)}"
         findings.at(rules.ONE_LIBRARY, path, message, "a job uses one of the libraries")
@@ -221,8 +221,8 @@ def _read_libraries(path: str, value: Settings, strategies: dict[str, Settings],
             hint = f'write `{{"{name}": {{"enabled": true}}}}`'
             findings.at(rules.MAPPING, here, "must be a mapping", hint)
         else:
-            strategies[f"{_LIBRARIES}.{name}"] = settings
-            _check_settings(here, f"{_LIBRARIES}.{name}", settings, findings)
+            strategies[f"{LIBRARIES}.{name}"] = settings
+            _check_settings(here, f"{LIBRARIES}.{name}", settings, findings)
 
 
 def _check_settings(path: str, strategy: str, settings: Settings, findings: Findings) -> None:
@@ -316,7 +316,7 @@ def _check_combinations(
     strategies: Mapping[str, Settings], context: LaunchContext, findings: Findings
 ) -> None:
     enabled = _enabled(strategies)
-    libraries = [name for name in strategies if name.startswith(_LIBRARIES)]
+    libraries = [name for name in strategies if name.startswith(LIBRARIES)]
     if "pytorchddp" in strategies and libraries and context.framework != "tensorflow":
         hint = "remove one of them: `pytorchddp` is another name of `smdistributed.dataparallel`"
         message = "can't be used with `smdistributed`"

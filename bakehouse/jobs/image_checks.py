@@ -8,7 +8,7 @@ from bakehouse.jobs import rules, toolkit
 from bakehouse.jobs.instance_groups import RDMA, InstanceGroup, check_rdma, numbers
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.script_arguments import argument_text
-from bakehouse.jobs.training_request import LOCAL, LaunchImage, TrainingRequest
+from bakehouse.jobs.training_request import FRAMEWORKS, LOCAL, LaunchImage, TrainingRequest
 from bakehouse.util.format import format_names
 from bakehouse.util.oci import ARM64
 
@@ -37,6 +37,8 @@ COMPILER_EFA = (
     "ml.p4d.24xlarge",
 )
 _COMPILER_PYTORCH = ("1.12.0", "1.13.1")
+_COMPILER_HUGGING_FACE = ("1.9.0", "1.10.2", "1.11.0")
+_OLDEST_XLA: Mapping[str, str] = {"PyTorch": "1.12", "HuggingFace": "1.11"}
 COMPILER_TENSORFLOW = ((2, 9), (2, 11))
 """Oldest and newest TensorFlow with which the SDK accepts a `compiler_config`."""
 
@@ -91,8 +93,10 @@ def check_compiler(request: TrainingRequest, image: LaunchImage | None, findings
     def add(message: str, hint: str = "") -> None:
         findings.add(rules.COMPILER, message, hint)
 
-    if request.sender not in ("PyTorch", "TensorFlow"):
-        add(f"`{request.sender}` has no `compiler_config`", "use the class PyTorch or TensorFlow")
+    if request.sender not in FRAMEWORKS:
+        add(
+            f"`{request.sender}` has no `compiler_config`", "use the class PyTorch, TensorFlow or HuggingFace"
+        )
         return
     for group in request.groups:
         instance_type = group.instance_type
@@ -106,7 +110,7 @@ def check_compiler(request: TrainingRequest, image: LaunchImage | None, findings
             add(message, "use an instance type and a count")
     if "smdistributed" in request.distribution or "pytorchddp" in request.distribution:
         add("Training Compiler can't be used with `smdistributed`", "remove one of them")
-    if request.sender == "PyTorch":
+    if request.sender == "HuggingFace" or request.framework_class == "PyTorch":
         _check_pytorch_compiler(request, image, findings)
         return
     version = numbers(request.framework_version)
@@ -355,19 +359,24 @@ def _check_unused_efa(
 
 def _check_pytorch_compiler(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:
     version = numbers(request.framework_version)
+    is_hugging_face = request.sender == "HuggingFace"
+    is_pytorch = request.framework_class == "PyTorch"
+    supported = _COMPILER_HUGGING_FACE if is_hugging_face else _COMPILER_PYTORCH
     if image is not None:
-        message = "the class PyTorch does not support `image_uri` with a `compiler_config`"
+        message = f"the class {request.sender} does not support `image_uri` with a `compiler_config`"
         hint = "set the hyperparameter `sagemaker_training_compiler_enabled` instead"
         findings.add(rules.COMPILER, message, hint)
-    elif request.framework_version not in _COMPILER_PYTORCH:
+    elif is_pytorch and request.framework_version not in supported:
         message = f"Training Compiler does not support PyTorch {request.framework_version}"
-        findings.add(rules.COMPILER, message, f"use PyTorch {format_names(_COMPILER_PYTORCH)}")
+        message += " in the class HuggingFace" if is_hugging_face else ""
+        findings.add(rules.COMPILER, message, f"use PyTorch {format_names(supported)}")
     xla = request.distribution.get(XLA)
     is_on = isinstance(xla, Mapping) and bool(xla.get("enabled"))
-    if is_on and version and version < (1, 12):
-        findings.add(rules.COMPILER, f"`{XLA}` needs PyTorch 1.12 or newer")
-    if request.distribution and xla is None and version >= (1, 12):
-        message = f"with PyTorch 1.12 and newer, Training Compiler only supports the distribution `{XLA}`"
+    oldest = _OLDEST_XLA[request.sender]
+    if is_on and (not is_pytorch or (version and version < numbers(oldest))):
+        findings.add(rules.COMPILER, f"`{XLA}` needs PyTorch {oldest} or newer")
+    if request.distribution and xla is None and is_pytorch and version >= numbers(oldest):
+        message = f"with PyTorch {oldest} and newer, Training Compiler only supports the distribution `{XLA}`"
         findings.add(rules.COMPILER, message, f'write `{{"{XLA}": {{"enabled": true}}}}`')
     if is_on and any(group.instance_type not in COMPILER_EFA for group in request.groups):
         message = "ranks of Training Compiler communicate through EFA, which the instances don't have"

@@ -18,7 +18,7 @@ from bakehouse.jobs.job_settings import OWN_FIELDS
 from bakehouse.jobs.job_spec import CheckedJob, JobSpec
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.sdk_fields import estimator_fields, trainer_fields
-from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest
+from bakehouse.jobs.training_request import FRAMEWORKS, LaunchImage, Sender, TrainingRequest
 from bakehouse.jobs.validate import launch_context, validate
 from bakehouse.util.suggest import suggestion
 
@@ -37,7 +37,12 @@ training_repository_credentials_provider_arn use_spot_instances volume_kms_key v
 """Arguments of PyTorch, TensorFlow and Estimator (sagemaker 2.257.7), and `inputs` of their method `fit`.
 `class` names the class itself.
 """
-_CLASSES: tuple[Sender, ...] = ("PyTorch", "TensorFlow", "Estimator")
+_HUGGING_FACE = frozenset(_ESTIMATOR.split()) - {"framework_version"} | {
+    *("pytorch_version", "tensorflow_version", "transformers_version")
+}
+"""Arguments of HuggingFace."""
+CLASSES: tuple[Sender, ...] = (*FRAMEWORKS, "Estimator")
+"""Estimators of SDK v2."""
 _TRAINER = """
 algorithm_name base_job_name checkpoint_config compute distributed environment hyperparameters
 input_data_config local_container_root model_package_config networking output_data_config role
@@ -79,7 +84,7 @@ def is_of_sdk(values: Mapping[str, Any], own: Collection[str]) -> bool:
 
     `own` are all keys of Bakehouse.
     """
-    theirs = {*_ESTIMATOR.split(), *_TRAINER.split()}
+    theirs = {*_ESTIMATOR.split(), *_HUGGING_FACE, *_TRAINER.split()}
     return bool((theirs - {*own}) & values.keys()) and not ({*own} - theirs) & values.keys()
 
 
@@ -256,12 +261,15 @@ class JobFile:
         return tuple(map(str, patterns))
 
     def _read_estimator(self) -> tuple[str, TrainingRequest]:
-        self._check_names(_ESTIMATOR.split())
         name = self._text(self._content, "class") if self._has_class else "PyTorch"
-        sender = next((sender for sender in _CLASSES if sender == name), None)
+        sender = next((sender for sender in CLASSES if sender == name), None)
         if sender is None:
-            hint = suggestion(name, _CLASSES)
-            self._refuse(f"`class` in {self._title} is `{name}`, which is not a class of SDK v2", hint)
+            hint = suggestion(name, CLASSES)
+            self._refuse(f"`class` in {self._title} is `{name}`, which Bakehouse does not know", hint)
+        self._check_names(_HUGGING_FACE if sender == "HuggingFace" else _ESTIMATOR.split())
+        version = "framework_version"
+        if sender == "HuggingFace":
+            version = "tensorflow_version" if "tensorflow_version" in self._content else "pytorch_version"
         has_groups = "instance_groups" in self._content
         compiler = self._content.get("compiler_config")
         enabled = compiler.get("enabled", True) if isinstance(compiler, dict) else compiler is not None
@@ -278,12 +286,14 @@ class JobFile:
             source_dir=self._text(self._content, "source_dir"),
             hyperparameters=self._mapping(self._content, "hyperparameters"),
             environment=self._texts(self._content, "environment"),
-            framework_version=self._text(self._content, "framework_version"),
+            framework_version=self._text(self._content, version),
             py_version=self._text(self._content, "py_version"),
             keep_alive=self._number(self._content, "keep_alive_period_in_seconds"),
             compiler=bool(enabled) if compiler is not None else None,
             channels=channels,
             fields=tuple(estimator_fields(self._content)),
+            transformers_version=self._text(self._content, "transformers_version"),
+            has_tensorflow_version=version == "tensorflow_version",
         )
         return self._text(self._content, "image_uri"), request
 
@@ -343,7 +353,7 @@ class JobFile:
         )
         return self._text(algorithm, "TrainingImage"), request
 
-    def _check_names(self, known: Sequence[str]) -> None:
+    def _check_names(self, known: Collection[str]) -> None:
         for name in self._content:
             if name not in known:
                 self.findings.at(rules.UNKNOWN_ARGUMENT, name, "is unknown", suggestion(name, known))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bakehouse.catalog.instance_gpus import instance_type_hint, is_instance_type
 from bakehouse.jobs import rules
+from bakehouse.jobs.distribution import LIBRARIES
 from bakehouse.jobs.instance_groups import check_channels, numbers
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.script_arguments import flag_findings
@@ -54,12 +55,16 @@ def check_request(request: TrainingRequest, image: LaunchImage | None, findings:
     if request.sender == "Estimator" and request.distribution:
         message = "the generic Estimator ignores `distribution`, so one process starts on each host"
         findings.add(rules.SWALLOWED, message, "use the class PyTorch or TensorFlow with `image_uri`")
-    is_smd = bool({"smdistributed", "pytorchddp"} & request.distribution.keys())
+    # HuggingFace, unlike PyTorch, does not start SMDDP for `pytorchddp`.
+    starts_smd = {LIBRARIES} if request.sender == "HuggingFace" else {LIBRARIES, "pytorchddp"}
+    is_smd = bool(starts_smd & request.distribution.keys())
     is_torch = request.is_on("torch_distributed")
     if image is None:
         _check_versions(request, findings)
     elif _NO_MPS_IMAGE in image.uri and is_smd and not is_torch and request.sender != "Estimator":
         findings.add(rules.SMD_IMAGE, f"the SDK rejects the image `{_NO_MPS_IMAGE}` with `smdistributed`")
+    if request.sender == "HuggingFace":
+        _check_hugging_face(request, image, findings)
     is_mirrored = request.sender == "TensorFlow" and request.is_on("multi_worker_mirrored_strategy")
     if is_mirrored and not request.framework_version:
         message = "`multi_worker_mirrored_strategy` needs `framework_version` in addition to `image_uri`"
@@ -72,6 +77,11 @@ def check_request(request: TrainingRequest, image: LaunchImage | None, findings:
 def _check_versions(request: TrainingRequest, findings: Findings) -> None:
     """Check the SDK's lists of versions, which it uses to select an image."""
     version, python = request.framework_version, request.py_version
+    if request.sender == "HuggingFace" and not (version and request.transformers_version):
+        message = "the job has no image"
+        hint = "set `image_uri`, or `transformers_version` and `pytorch_version` or `tensorflow_version`"
+        findings.add(rules.IMAGE_OR_VERSION, message, hint)
+        return
     if not version or not python or request.sender in ("Estimator", "ModelTrainer"):
         message = "the job has no image"
         hint = "set `image_uri`, or `framework_version` and `py_version`"
@@ -83,14 +93,33 @@ def _check_versions(request: TrainingRequest, findings: Findings) -> None:
             "images no longer contain Python 2",
             "set `py_version` to a newer one, such as `py311`",
         )
-    versions = SMDDP[request.sender]
+    framework = request.framework_class
+    versions = SMDDP[framework]
     is_smddp = request.is_on("smdistributed.dataparallel") or request.is_on("pytorchddp")
     if is_smddp and version not in versions:
-        message = f"AWS has no image of {request.sender} {version} with SMDDP"
+        message = f"AWS has no image of {framework} {version} with SMDDP"
         findings.add(rules.SMDDP_VERSION, message, f"use {max(versions, key=numbers)} or older")
-    if request.sender == "PyTorch" and request.is_on("torch_distributed"):
+    if framework == "PyTorch" and request.is_on("torch_distributed"):
         for group in request.groups:
             _check_torch(group.instance_type, version, findings)
+
+
+def _check_hugging_face(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:
+    """Check the versions of the class HuggingFace, which needs that of Python with any image."""
+    if not request.py_version:
+        message = "the class HuggingFace needs `py_version`, also with `image_uri`"
+        findings.add(rules.IMAGE_OR_VERSION, message, "set it, for example to `py311`")
+    if LIBRARIES in request.distribution and request.is_on("torch_distributed"):
+        message = "the class HuggingFace ignores `smdistributed` with `torch_distributed`"
+        findings.add(rules.SWALLOWED, message, "use the class PyTorch with `image_uri`")
+    if request.is_on("multi_worker_mirrored_strategy"):
+        message = "the class HuggingFace does not support `multi_worker_mirrored_strategy`"
+        findings.add(rules.MIRRORED, message, "use the class TensorFlow with `image_uri`")
+    versions = (request.transformers_version, request.framework_version)
+    if image is None and all(versions) and len({version.count(".") for version in versions}) > 1:
+        name = f"{request.framework_class.lower()}_version"
+        message = f"one of `transformers_version` and `{name}` is shortened: {' and '.join(versions)}"
+        findings.add(rules.IMAGE_OR_VERSION, message, "write both in full, such as 4.17.0 and 1.10.2")
 
 
 def _check_torch(instance_type: str, version: str, findings: Findings) -> None:

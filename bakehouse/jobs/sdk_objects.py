@@ -12,12 +12,12 @@ from bakehouse.catalog.instance_types import instances
 from bakehouse.errors import Location, UsageError
 from bakehouse.jobs.given_job import GivenJob
 from bakehouse.jobs.job_document import JobDocument
-from bakehouse.jobs.job_file import JobFile, is_request
+from bakehouse.jobs.job_file import CLASSES, JobFile, is_request
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.sdk_fields import ESTIMATOR, training_input
 from bakehouse.plan.workspace import Workspace
+from bakehouse.util.format import format_names
 
-_CLASSES = ("PyTorch", "TensorFlow", "Estimator")
 _HIDDEN = (
     *("hyperparameters", "enable_network_isolation", "enable_remote_debug", "enable_session_tag_chaining"),
 )
@@ -25,7 +25,14 @@ _HIDDEN = (
 _ESTIMATOR = (
     *(name for name in ESTIMATOR if name not in _HIDDEN),
     *("image_uri", "instance_type", "instance_groups", "entry_point", "source_dir", "distribution"),
-    *("environment", "framework_version", "py_version", "compiler_config"),
+    *(
+        "environment",
+        "framework_version",
+        "pytorch_version",
+        "tensorflow_version",
+        "py_version",
+        "compiler_config",
+    ),
 )
 """Attributes of estimators (sagemaker 2.257.7) that have the names of arguments."""
 _TRAINER = """
@@ -71,14 +78,16 @@ def read_object(workspace: Workspace, job: object, inputs: object = None) -> Giv
 
 
 def _estimator(job: object, name: str, inputs: object) -> dict[str, Any]:
-    if name not in _CLASSES:
+    if name not in CLASSES:
         raise UsageError(
             f"`{name}` is not a class of estimators that Bakehouse knows",
-            hint="use `Estimator`, `PyTorch` or `TensorFlow`, or check the request that it sends",
+            hint=f"use {format_names(CLASSES)}, or check the request that it sends",
         )
     values = {"class": name}
     values |= _attributes(job, {name: name for name in _ESTIMATOR})
     values |= _attributes(job, {name: f"_{name}" for name in _HIDDEN})
+    if name == "HuggingFace" and "framework_version" in values:
+        values["transformers_version"] = values.pop("framework_version")
     if inputs is not None:
         channels = inputs if isinstance(inputs, Mapping) else {"training": inputs}
         values["inputs"] = _plain(channels, "inputs")

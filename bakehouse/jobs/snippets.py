@@ -174,7 +174,7 @@ def _compiler_advice(request: TrainingRequest) -> str:
 def _estimator_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, base_name: str) -> list[str]:
     """Return an estimator of SDK v2."""
     role = job.role
-    name = "Estimator" if image.entry_point else _class(request, image)
+    name = "Estimator" if image.entry_point else request.sender
     arguments: dict[str, object] = {"image_uri": image.uri}
     if not image.entry_point:
         arguments["entry_point"] = request.entry_point
@@ -212,8 +212,6 @@ def _estimator_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, 
         arguments["compiler_config"] = Code("TrainingCompilerConfig()")
     if request.keep_alive is not None:
         arguments["keep_alive_period_in_seconds"] = request.keep_alive
-    if name == "HuggingFace":
-        arguments["py_version"] = f"py{image.versions['python'].replace('.', '')}"
     if name == "TensorFlow":
         # Without the version, the SDK rejects its own strategy. Without model_dir=False, the script gets an
         # argument that it may not support.
@@ -239,11 +237,6 @@ def _estimator_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, 
     lines = [f"    {key}={_literal(value)}," for key, value in arguments.items()]
     fit = f"estimator.fit({_literal(inputs) if inputs else ''})"
     return [*dict.fromkeys(imports), "", *before, f"estimator = {name}(", *lines, ")", fit]
-
-
-def _class(request: TrainingRequest, image: LaunchImage) -> str:
-    """Return the class of SDK v2 that sends a script: HuggingFace for AWS's images with its library."""
-    return "HuggingFace" if "transformers" in image.versions else request.sender
 
 
 def _trainer_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, base_name: str) -> list[str]:

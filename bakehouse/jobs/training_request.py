@@ -15,8 +15,10 @@ from bakehouse.jobs.rules import RELEASE
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
 from bakehouse.util.oci import PLATFORM
 
-Sender = Literal["PyTorch", "TensorFlow", "Estimator", "ModelTrainer", "API"]
-"""Classes of the SDK: the first three of v2, then that of v3. `API` means a CreateTrainingJob request."""
+Sender = Literal["PyTorch", "TensorFlow", "HuggingFace", "Estimator", "ModelTrainer", "API"]
+"""Classes of the SDK: the first four of v2, then that of v3. `API` means a CreateTrainingJob request."""
+FRAMEWORKS: tuple[Sender, ...] = ("PyTorch", "TensorFlow", "HuggingFace")
+"""Classes that pass a `distribution` on."""
 LOCAL = ("local", "local_gpu")
 _HOST_PROPERTIES = ("gpu-architecture", "neuron-architecture")
 """Requirements of components that an instance type can answer."""
@@ -98,6 +100,7 @@ class TrainingRequest:
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     framework_version: str = ""
+    """HuggingFace calls it `pytorch_version` or `tensorflow_version`."""
     py_version: str = ""
     keep_alive: int | None = None
     compiler: bool | None = None
@@ -108,10 +111,20 @@ class TrainingRequest:
     """Directory that relative paths of code start at; None if the code is not checked."""
     fields: tuple[ApiField, ...] = ()
     """Fields of the API that the job sets, except for hyperparameters and environment of the SDK."""
+    transformers_version: str = ""
+    """Only of the class HuggingFace."""
+    has_tensorflow_version: bool = False
+    """The class HuggingFace is for TensorFlow."""
 
     @property
     def hosts(self) -> int:
         return sum(group.count for group in self.groups)
+
+    @property
+    def framework_class(self) -> Literal["PyTorch", "TensorFlow"]:
+        """The class whose checks of `distribution` and versions the SDK applies."""
+        is_tensorflow = self.sender == "TensorFlow" or self.has_tensorflow_version
+        return "TensorFlow" if is_tensorflow else "PyTorch"
 
     @property
     def is_local(self) -> bool:

@@ -4,16 +4,23 @@ What the SageMaker SDK rejects is an error, and so are settings with which the j
 which the job would run otherwise than intended are warnings. Each finding names its rule and source.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from bakehouse.jobs import rules
 from bakehouse.jobs.api_conditions import check_fields
-from bakehouse.jobs.distribution import Framework, LaunchContext, distribution_findings, launch_settings
+from bakehouse.jobs.distribution import (
+    LIBRARIES,
+    Framework,
+    LaunchContext,
+    distribution_findings,
+    launch_settings,
+)
 from bakehouse.jobs.image_checks import XLA, check_compiler, check_efa, check_image
 from bakehouse.jobs.model_trainer import driver_findings
 from bakehouse.jobs.request_checks import check_request
 from bakehouse.jobs.rules import Findings, RuleViolation
-from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
+from bakehouse.jobs.training_request import FRAMEWORKS, LaunchImage, TrainingRequest
 
 
 def validate(request: TrainingRequest, image: LaunchImage | None = None) -> tuple[RuleViolation, ...]:
@@ -42,10 +49,10 @@ def validate(request: TrainingRequest, image: LaunchImage | None = None) -> tupl
 
 def launch_context(request: TrainingRequest, image: LaunchImage | None) -> LaunchContext:
     """Return the job that a distribution is for, as the sending class sees it."""
-    framework: Framework = "tensorflow" if request.sender == "TensorFlow" else "pytorch"
+    framework: Framework = "tensorflow" if request.framework_class == "TensorFlow" else "pytorch"
     versions = image.versions if image else {}
     # The others start images of any framework.
-    if request.sender not in ("PyTorch", "TensorFlow") and "tensorflow" in versions:
+    if request.sender not in FRAMEWORKS and "tensorflow" in versions:
         framework = "tensorflow"
     version = request.framework_version or versions.get(framework, "")
     return LaunchContext(
@@ -64,17 +71,24 @@ def _launch_findings(request: TrainingRequest, image: LaunchImage | None) -> Fin
         if request.command and not request.entry_point:
             context = replace(context, entry_point="command.sh")
         return driver_findings(request.distribution, context)
-    # The generic Estimator ignores it.
-    distribution = dict(request.distribution if request.sender != "Estimator" else {})
+    distribution = dict(_sent_distribution(request))
     if request.compiler is not None:
         distribution.pop(XLA, None)
     return distribution_findings(distribution, context)
 
 
+def _sent_distribution(request: TrainingRequest) -> Mapping[str, object]:
+    """Return the part of a `distribution` that its class does not ignore."""
+    if request.sender == "Estimator":
+        return {}
+    ignored = LIBRARIES if request.sender == "HuggingFace" and request.is_on("torch_distributed") else ""
+    return {name: settings for name, settings in request.distribution.items() if name != ignored}
+
+
 def _check_overwritten(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:
-    if request.compiler is not None or request.sender == "Estimator":
+    if request.compiler is not None:
         return
-    sent = launch_settings(request.distribution, launch_context(request, image)).hyperparameters
+    sent = launch_settings(_sent_distribution(request), launch_context(request, image)).hyperparameters
     for name in sorted(sent.keys() & request.hyperparameters.keys()):
         if sent[name] != request.hyperparameters[name]:
             message = f"`distribution` overwrites the hyperparameter `{name}`"

@@ -34,6 +34,9 @@ _GROUPS = Path("/sys/fs/cgroup")
 _NETWORK_SETTINGS = ("dns", "dns-opts", "dns-search", "registry-mirrors", "insecure-registries", "proxies")
 """Settings of the machine's owner that are copied."""
 _NETWORKS = range(20, 250)
+_BRIDGE = "10.213.{}"
+_POOL = "10.214.{}.0/24"
+"""Addresses of the networks that are created on an engine."""
 COMPILER = "gcc"
 AHEAD_DAYS = 40
 """Enough for another month, and often another year."""
@@ -100,8 +103,8 @@ def isolated_engine(
     name = name_of(directory)
     try:
         paths = _paths(directory, store, clock)
-        _write_settings(paths, name, owner)
-        _make_bridge(name)
+        number = _make_bridge(name)
+        _write_settings(paths, name, owner, number)
         dockerd.start(paths, report)
         yield paths
     finally:
@@ -119,13 +122,14 @@ def name_of(directory: Path) -> str:
     return f"bake{hashlib.sha256(str(directory).encode()).hexdigest()[:8]}"
 
 
-def _write_settings(paths: DaemonPaths, name: str, owner: Path) -> None:
+def _write_settings(paths: DaemonPaths, name: str, owner: Path, number: int) -> None:
     configured = dockerd.owner_settings(owner)
     settings = {
         **{key: configured[key] for key in _NETWORK_SETTINGS if key in configured},
         "bridge": name,
         "iptables": False,
         "ip6tables": False,
+        "default-address-pools": [{"base": _POOL.format(number), "size": 28}],
         "exec-opts": ["native.cgroupdriver=cgroupfs"],
         "cgroup-parent": f"/{name}",
         "containerd-namespace": name,
@@ -134,11 +138,15 @@ def _write_settings(paths: DaemonPaths, name: str, owner: Path) -> None:
     paths.configured.write_text(json.dumps(settings))
 
 
-def _make_bridge(name: str) -> None:
-    """Create a network with access to others; the engine itself must not change the machine's rules."""
+def _make_bridge(name: str) -> int:
+    """Create a network with access to others; the engine itself must not change the machine's rules.
+
+    Returns the number of its network.
+    """
     used = _output("ip", "-oneline", "address")
-    networks = (f"10.213.{number}" for number in _NETWORKS)
-    network = next(network for network in networks if f" {network}." not in used)
+    number = next(number for number in _NETWORKS if f" {_BRIDGE.format(number)}." not in used)
+    network, pool = _BRIDGE.format(number), _POOL.format(number)
+    label = ("-m", "comment", "--comment", name)
     _run("ip", "link", "add", name, "type", "bridge")
     _run("ip", "address", "add", f"{network}.1/24", "dev", name)
     _run("ip", "link", "set", name, "up")
@@ -146,8 +154,13 @@ def _make_bridge(name: str) -> None:
         ("nat", "POSTROUTING", "-s", f"{network}.0/24", "!", "-o", name, "-j", "MASQUERADE"),
         ("filter", "FORWARD", "-i", name, "-j", "ACCEPT"),
         ("filter", "FORWARD", "-o", name, "-j", "ACCEPT"),
+        # The machine's own engine drops what it does not know, between the ports of a bridge too.
+        ("nat", "POSTROUTING", "-s", pool, "!", "-d", pool, *label, "-j", "MASQUERADE"),
+        ("filter", "FORWARD", "-s", pool, *label, "-j", "ACCEPT"),
+        ("filter", "FORWARD", "-d", pool, *label, "-j", "ACCEPT"),
     ):
         _run("iptables", "--wait", "-t", table, "-I", chain, *rule)
+    return number
 
 
 def sweep(under: Path) -> None:

@@ -20,11 +20,20 @@ from bakehouse.jobs.rules import Findings, RuleViolation
 from bakehouse.jobs.training_request import TrainingRequest
 from bakehouse.jobs.validate import validate
 from tests.integration.sagemaker_sdk import ROLE, V2, V3, Aws, installed
-from tests.support.launch_cases import IMAGES, RARE, RARE_TRAINERS, SCRIPTS, Case, estimators, trainers
+from tests.support.launch_cases import (
+    IMAGES,
+    RARE,
+    RARE_TRAINERS,
+    SCRIPTS,
+    Case,
+    estimators,
+    hugging_faces,
+    trainers,
+)
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
-ESTIMATORS = tuple(estimators(500)) + RARE
+ESTIMATORS = (*estimators(500), *hugging_faces(150), *RARE)
 TRAINERS = tuple(trainers(120)) + RARE_TRAINERS
 
 WITHOUT_AWS = """
@@ -69,7 +78,7 @@ from sagemaker.inputs import TrainingInput
 from sagemaker.job import _Job
 from sagemaker.local import LocalSession
 from sagemaker.telemetry import telemetry_logging
-from sagemaker import pytorch, tensorflow
+from sagemaker import huggingface, pytorch, tensorflow
 
 logging.disable(logging.CRITICAL)
 told = json.load(open("cases.json"))
@@ -101,11 +110,19 @@ for case in told["cases"]:
         job["keep_alive_period_in_seconds"] = case["keep_alive"]
     job |= case["arguments"] or {}
     kinds = {"PyTorch": pytorch.PyTorch, "TensorFlow": tensorflow.TensorFlow, "Estimator": Estimator}
+    kinds["HuggingFace"] = huggingface.HuggingFace
     kind = kinds[case["sender"]]
     if case["sender"] == "TensorFlow":
         job["model_dir"] = False
+    if case["sender"] == "HuggingFace":
+        name = "tensorflow_version" if case["has_tensorflow_version"] else "pytorch_version"
+        if version := job.pop("framework_version", None):
+            job[name] = version
+        if case["transformers_version"]:
+            job["transformers_version"] = case["transformers_version"]
     if case["compiler"] is not None:
-        module = tensorflow if case["sender"] == "TensorFlow" else pytorch
+        modules = {"TensorFlow": tensorflow, "HuggingFace": huggingface}
+        module = modules.get(case["sender"], pytorch)
         job["compiler_config"] = module.TrainingCompilerConfig(enabled=case["compiler"])
     local = any(group.instance_type.startswith("local") for group in groups)
     job["sagemaker_session"] = session

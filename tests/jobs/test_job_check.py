@@ -383,7 +383,8 @@ def test_the_launcher_of_a_request(
             {**REQUEST, "InputDataConfig": [{"DataSource": {"S3DataSource": {"InstanceGroupNames": 5}}}]},
             "`InstanceGroupNames` in `{}` must be a list",
         ),
-        ({"class": "Pytorch"}, "`class` in `{}` is `Pytorch`, which is not a class of SDK v2"),
+        ({"class": "Pytorch"}, "`class` in `{}` is `Pytorch`, which Bakehouse does not know"),
+        ({"class": "XGBoost"}, "`class` in `{}` is `XGBoost`, which Bakehouse does not know"),
     ],
 )
 def test_values_of_wrong_types_are_refused(

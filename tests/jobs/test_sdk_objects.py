@@ -45,6 +45,9 @@ class PyTorch(EstimatorBase): ...
 class HuggingFace(EstimatorBase): ...
 
 
+class XGBoost(EstimatorBase): ...
+
+
 class ModelTrainer(Values): ...
 
 
@@ -114,7 +117,11 @@ def trainer(**attributes: object) -> ModelTrainer:
     return ModelTrainer(**{**usual, **attributes})
 
 
-@pytest.mark.parametrize("job", [REQUEST, estimator(), trainer()])
+CODE = {"entry_point": "train.py", "source_dir": "s3://code/sourcedir.tar.gz"}
+HUGGING_FACE = HuggingFace(**{**vars(estimator()), **CODE, "py_version": "py311", "compiler_config": None})
+
+
+@pytest.mark.parametrize("job", [REQUEST, estimator(), HUGGING_FACE, trainer()])
 def test_the_settings_of_a_job_of_each_kind_are_valid(workspace: Workspace, job: object) -> None:
     assert messages(workspace, job) == [UNKNOWN]
 
@@ -145,6 +152,14 @@ def test_the_settings_of_a_job_of_each_kind_are_valid(workspace: Workspace, job:
 )
 def test_its_settings_are_checked(workspace: Workspace, job: object, message: str) -> None:
     assert message in messages(workspace, job)
+
+
+def test_versions_of_a_hugging_face_estimator_are_checked(workspace: Workspace) -> None:
+    versions = {"framework_version": "4.17", "pytorch_version": "1.10.2"}
+    job = HuggingFace(**{**vars(HUGGING_FACE), "image_uri": None, **versions})
+    assert messages(workspace, job) == [
+        "one of `transformers_version` and `pytorch_version` is shortened: 4.17 and 1.10.2"
+    ]
 
 
 def test_channels_of_groups_are_checked(workspace: Workspace) -> None:
@@ -178,9 +193,10 @@ def test_channels_of_groups_are_checked(workspace: Workspace) -> None:
             "hint: its keys are those of the API, such as `AlgorithmSpecification` and `ResourceConfig`",
         ),
         (
-            HuggingFace(),
-            "error: `HuggingFace` is not a class of estimators that Bakehouse knows\n\n"
-            "hint: use `Estimator`, `PyTorch` or `TensorFlow`, or check the request that it sends",
+            XGBoost(),
+            "error: `XGBoost` is not a class of estimators that Bakehouse knows\n\n"
+            "hint: use `PyTorch`, `TensorFlow`, `HuggingFace`, `Estimator`, or check the request that it "
+            "sends",
         ),
         (
             estimator(instance_count=ParameterInteger()),

@@ -190,8 +190,8 @@ def test_an_image_with_training_compiler_enables_it() -> None:
     assert f"    hyperparameters={parameters}, {launcher}}},\n" in code
     assert "distribution" not in code
     code = snippet(TRANSFORMERS)
-    assert "estimator = HuggingFace(\n" in code
-    assert f'    hyperparameters={parameters}}},\n    py_version="py38",\n' in code
+    assert "estimator = PyTorch(\n" in code
+    assert f"    hyperparameters={parameters}}},\n" in code
     with pytest.raises(UsageError) as caught:
         snippet(XLA, JobSpec(sdk="v3"))
     assert caught.value.diagnostics[0].message == "SDK v3 does not support SageMaker Training Compiler"
@@ -227,10 +227,10 @@ def test_training_compiler_can_be_off() -> None:
     assert "sagemaker_pytorch_xla_multi_worker_enabled" not in snippet(XLA, off)
 
 
-def test_an_image_with_transformers() -> None:
+def test_an_image_with_transformers_has_the_class_that_starts_all_libraries() -> None:
     code = snippet(add_parts(PYTORCH, pytorch="2.13.0", transformers="5.23.0", python="3.11"), V2)
-    assert "from sagemaker.huggingface import HuggingFace\n" in code
-    assert '    distribution={"torch_distributed": {"enabled": True}},\n    py_version="py311",\n' in code
+    assert "from sagemaker.pytorch import PyTorch\n" in code
+    assert '    distribution={"torch_distributed": {"enabled": True}},\n' in code
 
 
 def test_an_image_with_its_own_training_code() -> None:

@@ -51,6 +51,12 @@ def request(*groups: InstanceGroup, **changes: Any) -> TrainingRequest:
     return replace(job, **changes)
 
 
+XLA_ON = {"pytorchxla": ON}
+HUGGING_FACE: Mapping[str, Any] = {
+    "sender": "HuggingFace",
+    "transformers_version": "4.17.0",
+    "py_version": "py38",
+}
 Case = tuple[Rule, TrainingRequest, LaunchImage | None, str, str]
 CASES: dict[str, Case] = {
     "no toolkit for TensorFlow": (
@@ -715,7 +721,83 @@ CASES: dict[str, Case] = {
         request(sender="Estimator", distribution={}, compiler=True),
         PYTORCH,
         "`Estimator` has no `compiler_config`",
-        "use the class PyTorch or TensorFlow",
+        "use the class PyTorch, TensorFlow or HuggingFace",
+    ),
+    "the compiler of HuggingFace with an image": (
+        rules.COMPILER,
+        request(distribution={}, compiler=True, **HUGGING_FACE),
+        PYTORCH,
+        "the class HuggingFace does not support `image_uri` with a `compiler_config`",
+        "set the hyperparameter `sagemaker_training_compiler_enabled` instead",
+    ),
+    "the compiler of HuggingFace with a new version": (
+        rules.COMPILER,
+        request(framework_version="1.13.1", distribution=XLA_ON, compiler=True, **HUGGING_FACE),
+        None,
+        "Training Compiler does not support PyTorch 1.13.1 in the class HuggingFace",
+        "use PyTorch `1.9.0`, `1.10.2`, `1.11.0`",
+    ),
+    "the compiler of HuggingFace without XLA": (
+        rules.COMPILER,
+        request(framework_version="1.11.0", compiler=True, **HUGGING_FACE),
+        None,
+        "with PyTorch 1.11 and newer, Training Compiler only supports the distribution `pytorchxla`",
+        'write `{"pytorchxla": {"enabled": true}}`',
+    ),
+    "the compiler of HuggingFace with XLA of TensorFlow": (
+        rules.COMPILER,
+        request(
+            framework_version="2.6.3",
+            distribution=XLA_ON,
+            compiler=True,
+            has_tensorflow_version=True,
+            **HUGGING_FACE,
+        ),
+        None,
+        "`pytorchxla` needs PyTorch 1.11 or newer",
+        "",
+    ),
+    "HuggingFace without a version": (
+        rules.IMAGE_OR_VERSION,
+        request(py_version="py38", sender="HuggingFace", framework_version="1.10.2"),
+        None,
+        "the job has no image",
+        "set `image_uri`, or `transformers_version` and `pytorch_version` or `tensorflow_version`",
+    ),
+    "HuggingFace without Python": (
+        rules.IMAGE_OR_VERSION,
+        request(sender="HuggingFace"),
+        PYTORCH,
+        "the class HuggingFace needs `py_version`, also with `image_uri`",
+        "set it, for example to `py311`",
+    ),
+    "a shortened version of HuggingFace": (
+        rules.IMAGE_OR_VERSION,
+        request(framework_version="1.10", **HUGGING_FACE),
+        None,
+        "one of `transformers_version` and `pytorch_version` is shortened: 4.17.0 and 1.10",
+        "write both in full, such as 4.17.0 and 1.10.2",
+    ),
+    "SMP of HuggingFace": (
+        rules.SWALLOWED,
+        request(
+            distribution={"torch_distributed": ON, "smdistributed": {"modelparallel": ON}}, **HUGGING_FACE
+        ),
+        replace(PYTORCH, versions={**PYTORCH.versions, "smp": "2.6.0"}),
+        "the class HuggingFace ignores `smdistributed` with `torch_distributed`",
+        "use the class PyTorch with `image_uri`",
+    ),
+    "MultiWorkerMirroredStrategy of HuggingFace": (
+        rules.MIRRORED,
+        request(
+            distribution={"multi_worker_mirrored_strategy": ON},
+            framework_version="2.9.1",
+            has_tensorflow_version=True,
+            **HUGGING_FACE,
+        ),
+        TENSORFLOW_2_9,
+        "the class HuggingFace does not support `multi_worker_mirrored_strategy`",
+        "use the class TensorFlow with `image_uri`",
     ),
     "the compiler without XLA": (
         rules.COMPILER,

@@ -1,5 +1,6 @@
 """Settings of training jobs by the hundred: most of them mistaken somewhere, the same ones at every run."""
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -114,6 +115,8 @@ class Case:
     channels: Any = None
     arguments: Any = None
     """Further arguments of a class of version 2."""
+    transformers_version: str = ""
+    has_tensorflow_version: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -139,7 +142,12 @@ class Case:
             self.channels or {},
             directory,
         )
-        return replace(request, fields=tuple(estimator_fields(self.arguments or {})))
+        return replace(
+            request,
+            fields=tuple(estimator_fields(self.arguments or {})),
+            transformers_version=self.transformers_version,
+            has_tensorflow_version=self.has_tensorflow_version,
+        )
 
 
 _ON: Mapping[str, Any] = {"enabled": True}
@@ -241,6 +249,25 @@ def estimators(count: int) -> Iterator[Case]:
         if not image and dice.random() < 0.12:
             version, python = dice.choice((("", python), (version, ""), ("", ""), (version, "py2")))
         yield replace(case, framework_version=version, py_version=python if not image else "")
+
+
+def hugging_faces(count: int) -> Iterator[Case]:
+    """Jobs of the class HuggingFace."""
+    dice = Random(SEED + 1)
+    others = (case for case in estimators(10 * count) if case.sender != "Estimator")
+    for case in itertools.islice(others, count):
+        is_tensorflow = case.sender == "TensorFlow"
+        version = case.framework_version
+        if case.compiler is not None and not case.image:
+            version = dice.choice(("2.6.3",) if is_tensorflow else ("1.9.0", "1.10.2", "1.11.0", "1.13.1"))
+        yield replace(
+            case,
+            sender="HuggingFace",
+            framework_version=version,
+            transformers_version=_often(dice, "4.17.0", "", "4.17"),
+            has_tensorflow_version=is_tensorflow and bool(version),
+            py_version=_often(dice, "py38", "", chance=0.05),
+        )
 
 
 _PYTORCHES = ("1.12.0", "1.13.1", "2.0.0", "2.2.0", "2.5.1", "2.8.0", "2.9.1", "1.11.0")
