@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bakehouse.builder.verify import CheckAnswer, Outcome, ProbeResults, VersionResult
 from bakehouse.cluster import job_report
-from bakehouse.cluster.failure import last_lines
+from bakehouse.cluster.failure import LogContext, find_cause, last_lines
 from bakehouse.cluster.job import ML, TrainingJob
 from bakehouse.cluster.job_report import Status
 from bakehouse.cluster.job_runner import JobResult
@@ -183,7 +183,7 @@ def _late(check: SmokeCheck, job: TrainingJob, result: JobResult) -> tuple[RankF
     if len(missing) == job.ranks:
         absent = ranks_without(result.events, RankStep.STARTED, job.ranks)
         started = f"{_ranks(absent)} did not start" if absent else "all ranks started"
-        return None, f"{message}; {started}, none arrived at the first collective"
+        return None, f"{message}; {started}, none arrived at the first collective{_seen(job, result)}"
     if missing:
         problem = f"{message}; {_ranks(missing)} did not arrive at the first collective"
         return RankFailure(missing[0], ""), problem
@@ -192,6 +192,13 @@ def _late(check: SmokeCheck, job: TrainingJob, result: JobResult) -> tuple[RankF
         return RankFailure(unfinished[0], ""), problem
     running = [host.host for host in result.hosts if host.exit_code is None]
     return None, f"{message}; all ranks finished, {', '.join(running)} did not end"
+
+
+def _seen(job: TrainingJob, result: JobResult) -> str:
+    """Return the cause that a host's log names, such as a connection that timed out; empty without one."""
+    contexts = (LogContext(host.host, job.host_names, host.full) for host in result.hosts)
+    causes = (find_cause(result.logs[context.host], context) for context in contexts)
+    return next((f"; {cause.message}" for cause in causes if cause), "")
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -116,6 +116,21 @@ def test_a_timeout_before_any_rank_arrived_names_those_that_did_not_start() -> N
     assert everyone.reason == opening + "all ranks started, none arrived at the first collective"
 
 
+def test_a_timeout_before_any_rank_arrived_has_the_cause_of_the_log() -> None:
+    log = (
+        "INFO     Cannot connect to host algo-2\n"
+        "INFO     Connection failed with exception:\n"
+        " [Errno 110] Connection timed out.              Can be ignored for worker when master completes\n"
+    )
+
+    result = judge(job_result(None, None, log=log, timed_out=True))
+
+    assert result.reason == (
+        "did not end within 120 s; ranks 0-3 did not start, none arrived at the first collective; a "
+        "connection from algo-1 timed out"
+    )
+
+
 def test_a_timeout_after_all_arrived_names_those_that_did_not_finish() -> None:
     events = tuple(note for note in notes(JOB) if (note.rank, note.step) != (2, RankStep.FINISHED))
 
