@@ -129,6 +129,8 @@ def test_demo_ends_with_an_address_and_a_snippet(workspace: Workspace, fleet: Fl
     uri = bake(workspace, "uri", "pytorch-cpu").stdout.strip()
     assert uri == f"127.0.0.1:{workspace.project.registry_port}/bakehouse/pytorch-cpu@" + uri.split("@")[1]
     assert f'    training_image="{uri}",\n' in result.stdout
+    # The sample in README is what this command prints.
+    assert f"@{uri.split('@')[1]}\n" in (HOME / "README.md").read_text()
     assert len(result.stderr.splitlines()) <= 40
     heading, *commands = result.stdout.splitlines()[-4:]
     assert heading == "next:"
