@@ -4,13 +4,16 @@
 
 Each team has a recipe of four images (two Pythons, two Debians) with training code. The locks are written
 here, so that no package index is needed. After one package has changed in all locks, the files of `git diff`
-have to be two of each image, and the locks; its bytes are measured. With `--engine`, `clean` is measured too.
+have to be two of each image, and the locks; its bytes are measured. With `--engine`, images without
+requirements are built, and then `build` and `clean` are measured without work to do.
 """
 
 import argparse
+import functools
 import hashlib
 import subprocess
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import harness
@@ -18,7 +21,13 @@ from benchmarks.harness import Measure, Result, Spent
 
 COUNTS = (12, 60, 300)
 COMMANDS = ("lock", "render --check", "plan --from HEAD", "diff --from HEAD", "report")
-ENGINE_COMMANDS = ("clean",)
+ENGINE_COMMANDS = ("build", "clean")
+BUILT = """\
+summary: Trains model {number}
+base: {{debian: "12"}}
+components: {{python: "3.11"}}
+code: {{directory: ../../src, entry_point: train{number}.py}}
+"""
 MAX_DIFF_BYTES = 2_500
 """Bytes of `git diff` for each image after one package has changed."""
 MAX_SECONDS = 2.0
@@ -49,6 +58,17 @@ def write_project(root: Path, images: int) -> None:
         git(root, *words)
 
 
+def write_built_project(root: Path, images: int) -> None:
+    """Create a project and build its images, which have the same stages and their own entry point."""
+    for name in ("recipes/images", "src"):
+        (root / name).mkdir(parents=True)
+    (root / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["recipes"]\n')
+    for number in range(images):
+        (root / f"src/train{number}.py").write_text("pass\n")
+        (root / f"recipes/images/fleet{images}-{number}.yaml").write_text(BUILT.format(number=number))
+    bake(root, "build")
+
+
 def write_locks(root: Path, images: int, version: str) -> None:
     """Write the lock of each team, with one package in a version."""
     digest = hashlib.sha256(version.encode()).hexdigest()
@@ -67,19 +87,31 @@ def bake(root: Path, words: str) -> Spent:
     return harness.command([*harness.BAKE, *words.split()], cwd=root)
 
 
+def jobs(commands: Sequence[str], roots: Mapping[int, Path]) -> dict[str, Callable[[], Spent]]:
+    return {
+        f"{words}, {count} images": functools.partial(bake, root, words)
+        for words in commands
+        for count, root in roots.items()
+    }
+
+
 def measured(options: argparse.Namespace) -> Result:
     counts = (4, 8) if options.short else COUNTS
     commands = (*COMMANDS, *ENGINE_COMMANDS) if options.engine else COMMANDS
+    rounds: dict[str, list[Spent]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         roots = {count: Path(temporary, str(count)) for count in counts}
         for count, root in roots.items():
             write_project(root, count)
-        jobs = {
-            f"{words}, {count} images": lambda root=root, words=words: bake(root, words)
-            for words in commands
-            for count, root in roots.items()
-        }
-        rounds = harness.interleaved(jobs, options.rounds)
+        rounds |= harness.interleaved(jobs(COMMANDS, roots), options.rounds)
+        if options.engine:
+            built = {count: Path(temporary, f"built{count}") for count in counts}
+            for count, root in built.items():
+                write_built_project(root, count)
+            for words in ENGINE_COMMANDS:
+                rounds |= harness.interleaved(jobs((words,), built), options.rounds)
+            names = [f"bakehouse/fleet{count}-{number}" for count in counts for number in range(count)]
+            subprocess.run(["docker", "image", "rm", *names], check=True, capture_output=True)
         changes, diff_bytes = {}, 0
         for count, root in roots.items():
             write_locks(root, count, "2.0")
@@ -102,5 +134,6 @@ def measured(options: argparse.Namespace) -> Result:
 
 if __name__ == "__main__":
     parser = harness.parser(__doc__, rounds=3)
-    parser.add_argument("--engine", action="store_true", help="also measure `clean`")
+    text = "also build images, and measure `build` and `clean`"
+    parser.add_argument("--engine", action="store_true", help=text)
     harness.run("fleet_commands", parser, measured)
