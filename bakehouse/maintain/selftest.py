@@ -139,24 +139,25 @@ def run(report: Reporter, *, pure: bool = False, projects: bool = False, docs: b
     _check_space(report, temporary, shutil.disk_usage(temporary).free, _TEMPORARY_BYTES)
     with tempfile.TemporaryDirectory() as directory:
         checks = _Checks(report, Path(directory))
-        if projects or docs:
-            _provide_engine(report)
-            checks.run_tier(PROJECTS if projects else DOCS)
-        else:
-            for name, command in _LINTERS.items():
-                checks.run(name, command)
-            if pure:
-                for name, command in _TYPES.items():
-                    checks.run(name, command)
-                checks.run_tier(PURE)
-            else:
+        with checks.collecting():
+            if projects or docs:
                 _provide_engine(report)
-                # Engine tests leave much of the processors idle.
-                with contextlib.ExitStack() as stack:
-                    stack.enter_context(checks.running_beside(PURE))
-                    for name, command in reversed(_TYPES.items()):
-                        stack.enter_context(checks.running_beside(name, command))
-                    checks.run_tier(ENGINE)
+                checks.run_tier(PROJECTS if projects else DOCS)
+            else:
+                for name, command in _LINTERS.items():
+                    checks.run(name, command)
+                if pure:
+                    for name, command in _TYPES.items():
+                        checks.run(name, command)
+                    checks.run_tier(PURE)
+                else:
+                    _provide_engine(report)
+                    # Engine tests leave much of the processors idle.
+                    with contextlib.ExitStack() as stack:
+                        stack.enter_context(checks.running_beside(PURE))
+                        for name, command in reversed(_TYPES.items()):
+                            stack.enter_context(checks.running_beside(name, command))
+                        checks.run_tier(ENGINE)
         return Summary(tuple(checks.failed), checks.counts, checks.all_tests())
 
 
@@ -228,10 +229,25 @@ class _Checks:
         else:
             self._finish_tier(name, code, began)
 
+    @contextlib.contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Collect the tests of all tiers in the meantime."""
+        process = subprocess.Popen(
+            (*_AT_LOW_PRIORITY, *self._counted("all", _COLLECTION)),
+            cwd=HOME,
+            env=os.environ | _ENVIRONMENT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            yield
+            process.wait()
+        finally:
+            process.terminate()
+            process.wait()
+
     def all_tests(self) -> int | None:
-        """Return the number of tests that pytest collects for all tiers; None if it fails."""
-        command = self._counted("all", _COLLECTION)
-        subprocess.run(command, cwd=HOME, env=os.environ | _ENVIRONMENT, check=False, capture_output=True)
+        """Return the number of tests that pytest collected for all tiers; None if it failed."""
         counts = self._read("all")
         return counts.selected if counts else None
 
