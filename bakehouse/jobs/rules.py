@@ -164,7 +164,11 @@ SMDDP_INSTANCE = Rule(
 SMDDP_VERSION = Rule("smddp-version", f"{_V2}: fw_utils.py")
 TORCH_VERSION = Rule("torch-distributed-version", f"{_V2}: fw_utils.py")
 PROCESSES = Rule("processes-above-gpus", _INSTANCES, "NCCL does not support ranks that share a GPU")
-SWALLOWED = Rule("distribution-swallowed", f"{_V2}: estimator.py", "the job runs one process on each host")
+SWALLOWED = Rule(
+    "distribution-swallowed",
+    f"{_V2}: estimator.py, huggingface/estimator.py",
+    "the SDK drops it silently",
+)
 OVERWRITTEN = Rule(
     "hyperparameter-overwritten",
     f"{_V2}: pytorch/estimator.py",
