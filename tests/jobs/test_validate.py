@@ -942,7 +942,7 @@ def test_a_finding_is_reported_with_its_rule() -> None:
     [finding] = validate(request(sender="Estimator"), PYTORCH)
     assert finding.diagnostic.facts == (
         ("rule", "distribution-swallowed"),
-        ("source", "sagemaker 2.257.7: estimator.py"),
+        ("source", "sagemaker 2.257.7: estimator.py, huggingface/estimator.py"),
     )
 
 
