@@ -178,11 +178,11 @@ def test_a_source_that_is_down_is_not_asked_for_every_file(
 def test_a_silent_source_is_left(
     machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_client, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(http_client, "READ_SECONDS", 0.5)
     servers[0].gate = threading.Event()
     servers[0].put(CONTENT)
     file = servers[1].put(CONTENT)
-    with machine.run(servers[0].url, servers[1].url, patience=1.0) as fetcher:
+    with machine.run(servers[0].url, servers[1].url, patience=60.0) as fetcher:
         assert fetcher.get(file).read_bytes() == CONTENT
 
 
