@@ -20,6 +20,7 @@ PROGRAMS = {
     "catalog/git_history.py": {"git"},
     "engine/daemon_info.py": {"docker", "nvidia-smi"},
     "engine/dialed_engine.py": {"docker"},
+    "engine/docker_container.py": {"docker"},
     "lock/interpreter.py": {"uv", "python"},
     "lock/project_locks.py": {"uv"},
     "lock/python.py": {"uv"},

@@ -5,7 +5,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from bakehouse.builder import base_image, image_owners, prefetch, registry_auth, sent_files, up_to_date
+from bakehouse.builder import (
+    base_image,
+    failed_steps,
+    image_owners,
+    prefetch,
+    registry_auth,
+    sent_files,
+    up_to_date,
+)
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.build_inputs import StepNeeds, build_inputs, remote_inputs
@@ -15,7 +23,6 @@ from bakehouse.builder.disk_estimate import expected_bytes, layer_bytes
 from bakehouse.builder.progress import Progress
 from bakehouse.builder.remote import open_remote_build
 from bakehouse.builder.remote_builders import RemoteBuilders
-from bakehouse.builder.sent_files import SentFiles
 from bakehouse.builder.stage_cache import open_cache
 from bakehouse.builder.verify import verify_image
 from bakehouse.catalog.project import ProjectSettings
@@ -141,7 +148,8 @@ def _bake(
     report = context.progress.report
 
     def on_failure(error: ImagesFailed, remaining: Sequence[buildx.Target]) -> None:
-        failures.extend(error.diagnostics)
+        failures.extend(failed_steps.with_shells(error))
+        failed_steps.record(error, images, context.project.state)
         if remaining:
             names = ", ".join(f"`{name}`" for name in sorted(error.images))
             report(f"{names} failed to build; continuing with the others")
@@ -151,17 +159,12 @@ def _bake(
         first = leaders(image for image in absent if image.name in names)
         return bake_with_inputs(targets, context, first=first)
 
-    def bake_with_sent_files(targets: Sequence[buildx.Target]) -> dict[str, buildx.BakedImage]:
-        by_name = {image.name: image for image in images}
-        return sent_files.bake_with_files(targets, by_name, context, bake_on_engine)
-
     with contextlib.ExitStack() as stack:
-        bake: Callable[[Sequence[buildx.Target]], dict[str, buildx.BakedImage]] = bake_on_engine
+        bake: sent_files.Bake
         if context.builders:
             bake = stack.enter_context(open_remote_build(images, context.builders, context)).bake
-        elif context.sends_files:
-            stack.enter_context(sent_files.alone(SentFiles(context)))
-            bake = bake_with_sent_files
+        else:
+            bake = stack.enter_context(sent_files.with_files(images, context, bake_on_engine))
         targets = (target_of(image, context.project.state) for image in images)
         return buildx.bake_with_retries(targets, bake, on_failure, context.restart_engine, report), failures
 
@@ -175,6 +178,7 @@ def _built(image: Image, digests: buildx.BakedImage, context: BuildContext) -> B
             hint="run the same command again",
         )
     record_configuration(digests.stored, digests.config, context.project.state)
+    failed_steps.forget(image, context.project.state)
     return BuiltImage(image, digests.config, digests.stored, stored.bytes)
 
 

@@ -142,6 +142,7 @@ class DistributedBuild:
             raise ImagesFailed(
                 *(diagnostic for failure in failures for diagnostic in failure.diagnostics),
                 images=frozenset().union(*(failure.images for failure in failures)),
+                steps=[step for failure in failures for step in failure.steps],
                 is_network_failure=all(failure.is_network_failure for failure in failures),
             )
 

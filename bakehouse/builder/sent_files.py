@@ -165,6 +165,20 @@ def bake_with_files(
 
 
 @contextlib.contextmanager
+def with_files(images: Sequence[Image], context: BuildContext, bake: Bake) -> Iterator[Bake]:
+    """Yield `bake`; an engine that cannot reach this host receives the files of the steps with each call.
+
+    Raises UsageError for files without sha256.
+    """
+    if not context.sends_files:
+        yield bake
+        return
+    by_name = {image.name: image for image in images}
+    with alone(SentFiles(context)):
+        yield lambda targets: bake_with_files(targets, by_name, context, bake)
+
+
+@contextlib.contextmanager
 def alone(sent: SentFiles) -> Iterator[None]:
     """Wait until no other build of the project uses the layouts.
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import cast
 
-from bakehouse.cli.tasks.declare import TASKS, Argument, BakeTask
+from bakehouse.cli.tasks.declare import PROGRAM, TASKS, Argument, BakeTask
 from bakehouse.errors import PublishError, UsageError
 from bakehouse.util.suggest import suggestion
 
@@ -22,6 +22,7 @@ PLACEHOLDERS = {
     "system": "SYSTEM",
     "name": "NAME",
     "command": "COMMAND",
+    PROGRAM: "-- COMMAND...",
 }
 
 VERBOSE = "--verbose"
@@ -89,12 +90,14 @@ def find_command(name: str) -> BakeTask:
 def usage(task: BakeTask) -> str:
     """Return the usage line of a task: `bake explain IMAGE [COMPONENT] [OPTIONS]`."""
     words = ["bake", task.name]
-    for argument in task.arguments:
+    for argument in _positional(task):
         placeholder = PLACEHOLDERS[argument]
         is_optional = argument in task.optional_arguments and argument not in MANY
         words.append(f"[{placeholder}]" if is_optional else placeholder)
     if options(task):
         words.append("[OPTIONS]")
+    if PROGRAM in task.arguments:
+        words.append(f"[{PLACEHOLDERS[PROGRAM]}]")
     return " ".join(words)
 
 
@@ -108,6 +111,16 @@ def usage_hint(task: str) -> str:
 def options(task: BakeTask) -> tuple[Argument, ...]:
     """Return the options of a task: its arguments that are not positional."""
     return tuple(argument for argument in task.get_arguments() if argument.name not in task.arguments)
+
+
+def own_words(words: Sequence[str]) -> Sequence[str]:
+    """Return the words before `--`; later ones belong to the command that a task runs."""
+    return words[: words.index("--")] if "--" in words else words
+
+
+def _positional(task: BakeTask) -> tuple[str, ...]:
+    """Return the positional arguments before `--`."""
+    return tuple(argument for argument in task.arguments if argument != PROGRAM)
 
 
 def option_name(argument: Argument) -> str:
@@ -125,7 +138,9 @@ def expand(words: Sequence[str]) -> list[str]:
         raise UsageError(
             f"unknown option `{name}`", hint="write options after the command: `bake COMMAND --option`"
         )
-    return [name, *_expanded(rest, find_command(name))]
+    task = find_command(name)
+    own = own_words(rest) if PROGRAM in task.arguments else rest
+    return [name, *_expanded(own, task), *(f"--{PROGRAM}={word}" for word in rest[len(own) + 1 :])]
 
 
 def parse(words: Sequence[str]) -> tuple[BakeTask, dict[str, object]]:
@@ -197,7 +212,7 @@ def _expanded(words: Sequence[str], task: BakeTask) -> list[str]:
 
 def _named(values: Sequence[str], names: set[str], task: BakeTask) -> list[str]:
     """Return positional values as options. `names` are the arguments that were given as options."""
-    arguments = [argument for argument in task.arguments if argument not in names]
+    arguments = [argument for argument in _positional(task) if argument not in names]
     if arguments[:1] and arguments[0] in MANY:
         return [f"--{arguments[0]}={','.join(values)}"]
     if len(values) > len(arguments):

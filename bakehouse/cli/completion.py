@@ -66,7 +66,7 @@ def _known(before: Sequence[str], word: str) -> Sequence[str]:
     if not before or before == ["help"]:
         return [*TASKS]
     task = TASKS.get(before[0])
-    if task is None:
+    if task is None or "--" in before:
         return []
     if word.startswith("-"):
         return [VERBOSE, *(option_name(option) for option in options(task))]

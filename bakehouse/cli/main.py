@@ -35,9 +35,10 @@ _FREE_SPACE = "free disk space, such as with `bake clean`, and run the same comm
 
 def run(words: Sequence[str]) -> int:
     """Run a command line without its first word, and return the exit code."""
-    terminal.set_verbose(command_line.VERBOSE in words)
+    own = command_line.own_words(words)
+    terminal.set_verbose(command_line.VERBOSE in own)
     try:
-        _run([word for word in words if word != command_line.VERBOSE])
+        _run([*(word for word in own if word != command_line.VERBOSE), *words[len(own) :]])
         print(end="", flush=True)
     except Exit as end:
         return end.exit_code
@@ -99,7 +100,7 @@ def _run(words: list[str]) -> None:
             print(as_typed(help_text.command_help(command_line.find_command(name))), end="")
         case [completion.COMPLETE, *typed]:
             print("".join(f"{candidate}\n" for candidate in completion.candidates(typed)), end="")
-        case [name, *rest] if {"-h", "--help"} & {*rest} and not name.startswith("-"):
+        case [name, *rest] if {"-h", "--help"} & {*command_line.own_words(rest)} and not name.startswith("-"):
             print(as_typed(help_text.command_help(command_line.find_command(name))), end="")
         case _:
             task, values = command_line.parse(words)

@@ -103,7 +103,7 @@ def run(
             for name, directory in job.channel_directories.items()
         }
         hosts = {
-            host: stack.enter_context(engine.container(_spec(job, host, network, volumes)))
+            host: stack.enter_context(engine.container(host_spec(job, host, network, volumes)))
             for host in job.host_names
         }
         monitor = _Monitor(hosts, job, logs)
@@ -133,7 +133,8 @@ def run(
     )
 
 
-def _spec(job: TrainingJob, host: str, network: str, volumes: Mapping[str, str]) -> ContainerSpec:
+def host_spec(job: TrainingJob, host: str, network: str, volumes: Mapping[str, str]) -> ContainerSpec:
+    """Return the container of a host as SageMaker starts it; `volumes` are those of channel directories."""
     group = job.group_of(host)
     return ContainerSpec(
         image=job.image,

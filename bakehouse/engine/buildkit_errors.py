@@ -108,10 +108,16 @@ class ImagesFailed(BuildError):
     """Some images failed to build; the others can still be built."""
 
     def __init__(
-        self, *diagnostics: Diagnostic, images: frozenset[str], is_network_failure: bool = False
+        self,
+        *diagnostics: Diagnostic,
+        images: frozenset[str],
+        steps: Sequence[Step | None] = (),
+        is_network_failure: bool = False,
     ) -> None:
         self._report(*diagnostics)
         self.images = images
+        self.steps = tuple(steps) or (None,) * len(diagnostics)
+        """The failed step of a stage for each diagnostic; None if no step of a stage failed."""
         self.is_network_failure = is_network_failure
         """True if only the network failed, so that a retry may succeed."""
 
@@ -187,7 +193,8 @@ def explain(
         timed_out = all(_TIMED_OUT.search(cause.evidence) for cause in causes)
         return EngineTimedOut.of(*diagnostics) if timed_out else BuildError.of(*diagnostics)
     by_network = all(diagnostic.hint == _NETWORK_HINT for diagnostic in diagnostics)
-    return ImagesFailed(*diagnostics, images=failed, is_network_failure=by_network)
+    steps = [cause.step if cause.stage else None for cause in causes]
+    return ImagesFailed(*diagnostics, images=failed, steps=steps, is_network_failure=by_network)
 
 
 def _read_by(stages: Collection[str], dockerfile: str) -> Iterator[str]:
@@ -296,12 +303,7 @@ def _verdict(cause: _Cause) -> _Verdict:
         return _Verdict("a downloaded file does not match its checksum", _CHANGED_HINT, _hashes(evidence))
     if match and match["code"] == _KILLED:
         return _Verdict(f"{stage} was killed", "reduce the number of parallel jobs (probably out of memory)")
-    if match and cause.stage and cause.location:
-        if cause.stage == _BUILDS and (hint := missing_packages.advice(cause.output)):
-            return _Verdict(what, hint)
-        directory = display_path(cause.location.path.parent)
-        return _Verdict(what, f"run this stage alone: `docker build --target {cause.stage} {directory}`")
-    return _Verdict(what)
+    return _Verdict(what, missing_packages.advice(cause.output) if cause.stage == _BUILDS else "")
 
 
 def _hashes(evidence: str) -> tuple[tuple[str, str], ...]:

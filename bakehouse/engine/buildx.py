@@ -3,7 +3,6 @@
 import codecs
 import json
 import re
-import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from typing import Any
 from bakehouse.engine import buildkit_errors, usage_lock
 from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, LayerLost
 from bakehouse.engine.buildkit_events import EXPORT, LOG_LINES, Event, Log, Output, Step, Tail, Tick, events
-from bakehouse.errors import EngineError
+from bakehouse.engine.docker_errors import require_client
 from bakehouse.util import process
 from bakehouse.util.format import format_names
 from bakehouse.util.oci import PLATFORM, Digest
@@ -98,11 +97,7 @@ def bake(
     exported before the others. An interrupt also stops BuildKit, which keeps the completed steps. Raises
     BuildError.
     """
-    if shutil.which("docker") is None:
-        raise EngineError(
-            "the `docker` command is not installed",
-            hint="run `bake doctor`; it lists what is missing and how to install it",
-        )
+    require_client()
     # Parts of images are built once, with the first images
     others = [target for target in targets if target.name not in first and not target.part_of]
     if not others or not any(target.name in first for target in targets):

@@ -315,6 +315,8 @@ class DockerEngine:
             "extra_hosts": dict(spec.extra_hosts),
             "mem_limit": spec.memory,
             "nano_cpus": round(spec.cpus * 1e9) if spec.cpus else None,
+            "stdin_open": spec.interactive,
+            "tty": spec.terminal,
         }
         if not spec.keep_entrypoint:
             arguments["entrypoint"] = list(spec.command)

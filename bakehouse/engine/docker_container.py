@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakehouse.engine import network_faults, tar
-from bakehouse.engine.docker_errors import translate_errors
+from bakehouse.engine.docker_errors import require_client, translate_errors
 from bakehouse.engine.protocol import ContainerExit
 from bakehouse.errors import EngineError
 
@@ -27,6 +28,7 @@ _POLL_SECONDS = 0.2
 _NO_PROGRAM = re.compile(r'exec: "[^"]+": executable file not found in \$PATH')
 _PROGRAM_NOT_FOUND = 127
 _KILLED = 137
+_CLIENT_SECONDS = 10.0
 
 
 def _ignore(chunk: bytes) -> None:
@@ -41,6 +43,8 @@ class DockerContainer:
         self._keeper = keeper
         self._follower: threading.Thread | None = None
         self._lacks_program = False
+        self._client: subprocess.Popen[bytes] | None = None
+        """The `docker` command that this process's terminal is attached to."""
         self._waiter: threading.Thread | None = None
         self._exit_code: Future[int] = Future()
 
@@ -62,6 +66,13 @@ class DockerContainer:
                 return
         self._follower = threading.Thread(target=self._follow, args=(log, on_output), daemon=True)
         self._follower.start()
+
+    def attach(self) -> int:
+        # The SDK neither puts the terminal into raw mode nor passes on its size.
+        require_client()
+        command = ["docker", "start", "--attach", "--interactive", str(self._container.id)]
+        self._client = subprocess.Popen(command)
+        return self._client.wait()
 
     def wait(self, seconds: float) -> ContainerExit | None:
         from docker.errors import NotFound
@@ -148,6 +159,12 @@ class DockerContainer:
                 with translate_errors("remove a container"):
                     remove_until_gone(partial(container.remove, force=True, v=True))
         self._finish_log()
+        if self._client:
+            # It ends with the container, and restores the terminal.
+            try:
+                self._client.wait(_CLIENT_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._client.kill()
 
     def _process(self) -> int:
         """Return its first process on this machine; 0 after its exit."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shutil
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -33,6 +34,15 @@ def translate_errors(action: str) -> Iterator[None]:
         raise EngineError.of(_request_error(action, error, hint)) from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         raise EngineError.of(_connection_error(action, str(error))) from error
+
+
+def require_client() -> None:
+    """Raise EngineError without the `docker` command."""
+    if shutil.which("docker") is None:
+        raise EngineError(
+            "the `docker` command is not installed",
+            hint="run `bake doctor`; it lists what is missing and how to install it",
+        )
 
 
 def no_bridge(answer: str) -> str:

@@ -43,6 +43,10 @@ class ContainerSpec:
     shared_memory: int = 2 * GIB
     image_name: str = ""
     """Name of the image's recipe, as a label for `docker ps`."""
+    interactive: bool = False
+    """Its standard input stays open, for `Container.attach`."""
+    terminal: bool = False
+    """Its streams are a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,9 @@ class Container(Protocol):
 
     def start(self, log: Path, on_output: Callable[[bytes], None] = ...) -> None:
         """Start the container; its output goes to `log` and to `on_output` as it arrives."""
+
+    def attach(self) -> int:
+        """Start it with the terminal or streams of this process, and return its exit code at its end."""
 
     def wait(self, seconds: float) -> ContainerExit | None:
         """Return its exit, or None if it still runs after `seconds`."""

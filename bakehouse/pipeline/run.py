@@ -10,6 +10,7 @@ from bakehouse.cluster.job_runner import OutputHandler
 from bakehouse.engine import daemon_info
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import open_engine
+from bakehouse.engine.protocol import Engine, StoredImage
 from bakehouse.errors import UsageError
 from bakehouse.jobs.distribution import Framework
 from bakehouse.jobs.job_images import find_image, is_uri, local_references
@@ -62,11 +63,7 @@ def run_job(
     platforms = [recipe.platform] if recipe else [PLATFORM]
     with open_engine(report, platforms=platforms) as engine:
         if not selection:
-            found = (engine.image(name) for name in local_references(workspace, image))
-            stored = next(filter(None, found), None)
-            if stored is None:
-                raise _missing(workspace, image)
-            reference = Digest(stored.digest)
+            reference = Digest(stored_image(workspace, image, engine).digest)
         job = replace(job, image=reference)
         with listen(job) as handler:
             directory = project.state / "runs" / job.name
@@ -81,12 +78,15 @@ def _limits(job: TrainingJob) -> tuple[Feature, ...]:
     return (*memory, *cores)
 
 
-def _missing(workspace: Workspace, image: str) -> UsageError:
-    """Return the error for an image that the engine does not have."""
+def stored_image(workspace: Workspace, image: str, engine: Engine) -> StoredImage:
+    """Return an image without a recipe that the engine has. Raises UsageError for another one."""
+    references = local_references(workspace, image)
+    if stored := next(filter(None, map(engine.image, references)), None):
+        return stored
     if is_uri(image):
-        return UsageError(f"the engine has no image `{image}`", hint=f"run `docker pull {image}`")
+        raise UsageError(f"the engine has no image `{image}`", hint=f"run `docker pull {image}`")
     hint = suggestion(image, workspace.recipes) or "`bake list` lists the images"
-    return UsageError(f"no recipe is named `{image}`, and the engine has no such image", hint=hint)
+    raise UsageError(f"no recipe is named `{image}`, and the engine has no such image", hint=hint)
 
 
 def _versions(image: LaunchImage | None) -> Callable[[str], str | None]:

@@ -76,6 +76,11 @@ def test_values_of_options_are_left_to_the_shell() -> None:
     assert completion.candidates(["build", "--from", ""]) == ()
 
 
+def test_a_command_after_two_dashes_is_left_to_the_shell() -> None:
+    assert "mpi-cpu" in completion.candidates(["shell", "mpi-c"])
+    assert completion.candidates(["shell", "mpi-cpu", "--", "--st"]) == ()
+
+
 def test_a_mistake_in_a_component_does_not_stop_completion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

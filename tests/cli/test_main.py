@@ -66,6 +66,10 @@ def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
         ("run a --entry-point build", "run --entry-point build --image=a"),
         ("resolve --assume a=1 --assume b=2", "resolve --assume a=1 --assume b=2 --images="),
         ("doctor", "doctor"),
+        ("shell a", "shell --image=a"),
+        ("shell a --stage s", "shell --stage s --image=a"),
+        ("shell a -- ls -l", "shell --image=a --program=ls --program=-l"),
+        ("shell a -- b -- c", "shell --image=a --program=b --program=-- --program=c"),
     ],
 )
 def test_positional_values_get_names(typed: str, expanded: str) -> None:
@@ -81,6 +85,7 @@ def test_positional_values_get_names(typed: str, expanded: str) -> None:
         ("smoke --gpus=2 a", {"images": "a", "gpus": "2"}),
         ("diff a --from v1", {"image": "a", "from_": "v1"}),
         ("resolve --assume a=1 --assume=b=2", {"images": "", "assume": ["a=1", "b=2"]}),
+        ("shell a -- b=1 --help --stage s", {"image": "a", "program": ["b=1", "--help", "--stage", "s"]}),
     ],
 )
 def test_tasks_get_values_by_name(typed: str, values: dict[str, object]) -> None:
@@ -172,6 +177,30 @@ def test_invoke_runs_the_same_tasks() -> None:
             "hint: `bake help recommend-instances` lists the options that take numbers",
         ),
         (
+            ["shell", "a", "ls"],
+            "`shell` takes no `ls`\n\nhint: usage: `bake shell IMAGE [OPTIONS] [-- COMMAND...]`; "
+            "`bake help shell` lists the options",
+        ),
+        (
+            ["shell", "--", "ls"],
+            "`shell` needs IMAGE\n\nhint: usage: `bake shell IMAGE [OPTIONS] [-- COMMAND...]`; "
+            "`bake help shell` lists the options",
+        ),
+        (
+            ["build", "a", "--", "b"],
+            "`build` has no option `--`\n\n"
+            "hint: use one of `--builder`, `--from`, `--json`, `--offline`, `--verbose`",
+        ),
+        (
+            ["shell", "mpi-cpu"],
+            "`shell` needs a terminal, or a command\n\n"
+            "hint: write the command after `--`: `bake shell mpi-cpu -- ls -l /opt/ml`",
+        ),
+        (
+            ["shell", "mpi-cup", "--stage", "image", "--", "python3", "--help", "--verbose"],
+            "unknown image `mpi-cup`\n\nhint: did you mean `mpi-cpu`?",
+        ),
+        (
             ["doctor", "now"],
             "`doctor` takes no `now`\n\nhint: usage: `bake doctor [OPTIONS]`; "
             "`bake help doctor` lists the options",
@@ -225,7 +254,7 @@ def test_the_number_of_commands_and_options_is_held() -> None:
     """Name in the commit what a new command or option replaces, or who would search for it."""
     options = sum(len(command_line.options(task)) for task in TASKS)
 
-    assert (len(TASKS), options) == (38, 164)
+    assert (len(TASKS), options) == (39, 165)
 
 
 @pytest.mark.parametrize("arguments", [[], ["help"], ["--help"], ["-h"]])

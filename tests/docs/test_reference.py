@@ -23,7 +23,7 @@ def test_the_command_reference_lists_every_task_by_group() -> None:
     }
 
     assert listed == {
-        group: [usage(task).removeprefix("bake ").removesuffix(" [OPTIONS]") for task in tasks]
+        group: [usage(task).removeprefix("bake ").replace(" [OPTIONS]", "") for task in tasks]
         for group, tasks in GROUPS.items()
     }
 

@@ -92,8 +92,6 @@ error: image `a` failed to build: stage `metis` failed with exit code 2
   step     metis 2/2
   command  make -j 2 && make install
     | cc: no such file
-
-hint: run this stage alone: `docker build --target metis images/a`
 """
     )
 
@@ -175,6 +173,7 @@ def test_the_images_that_failed_are_reported_apart_from_those_that_were_stopped(
     error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
     assert isinstance(error, ImagesFailed)
     assert error.images == {"a"}
+    assert error.steps == (failure.steps[0],)
 
 
 @pytest.mark.parametrize(

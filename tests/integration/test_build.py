@@ -145,8 +145,6 @@ error: image `broken` failed to build: stage `broken` failed with exit code 3
   command  {line.removeprefix("RUN ")}
   log      state/logs/broken-broken.log
     | {unique}
-
-hint: run this stage alone: `docker build --target broken images/broken`
 """
     )
 

@@ -52,6 +52,7 @@ NOT_RUN = (
     (r"--gpus|(smoke|promote) .*cu1\d\d|cu1\d\d .*--(check|report)", "needs GPUs"),
     (r"bake (rehearse|reproduce) ", "takes long, see test_rehearsal.py and test_reproduction.py"),
     (r"^\./bake ", "needs a checkout"),
+    (r"^bake shell ", "needs a terminal and a built image, see test_shell.py"),
     (r"bake report --serve", "runs until Ctrl-C, see tests/report_page"),
     (r"…", "has a part that the reader fills in"),
 )

@@ -45,6 +45,10 @@ class Run:
         log.write_text(self.prints)
         listen(self.prints.encode())
 
+    def attach(self) -> int:
+        assert self.exit_code is not None
+        return self.exit_code
+
     def wait(self, seconds: float) -> ContainerExit | None:
         return None if self.exit_code is None else ContainerExit(self.exit_code)
 

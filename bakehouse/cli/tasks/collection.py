@@ -45,7 +45,7 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         build.build,
         build.sizes,
     ),
-    "Test": (look_up.lint, test.smoke, test.run_training_job),
+    "Test": (look_up.lint, test.smoke, test.run_training_job, test.shell),
     "Publish": (
         publish.release,
         publish.push,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 IMAGES = "names, families or globs of images; default: the project's own; `'*'` means all"
 ATTEST = "attach an SBOM and provenance to each digest, without signatures"
+PROGRAM = "program"
+"""Argument that takes all words after `--`."""
 JSON = "print the report as JSON"
 JSON_BUILD = "print progress as JSON lines on standard error and the result as JSON"
 BUILDER = "builders of buildx, separated by commas; the available ones share the images; default: `builders`"
@@ -84,7 +86,7 @@ class BakeTask:
     def optional_arguments(self) -> frozenset[str]:
         """Arguments that may be missing."""
         given = {name for name, default in self._defaults.items() if default is not None}
-        return frozenset({*given, "images", "components"})
+        return frozenset({*given, "images", "components", PROGRAM})
 
     def __call__(self, **values: object) -> None:
         """Run the task with the given values and the defaults of the others."""

@@ -2,6 +2,7 @@
 
 import functools
 import shlex
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ from bakehouse.cli.tasks import job_arguments
 from bakehouse.cli.tasks.declare import (
     IMAGES,
     JSON,
+    PROGRAM,
     Context,
     Exit,
     bake_task,
@@ -246,3 +248,46 @@ def run_training_job(
     show(job_report.as_json(result) if json else job_report.text(result))
     if not result.passed:
         raise Exit(code=SmokeError.exit_code)
+
+
+@bake_task(
+    "image",
+    PROGRAM,
+    iterable=[PROGRAM],
+    help={
+        "image": "a built image of a recipe, or any image that the engine has; with --stage, of a recipe",
+        PROGRAM: "run this command instead of a shell; its exit code is that of `bake shell`",
+        "stage": "open the shell in this stage of the Dockerfile, before the step that fails",
+    },
+)
+def shell(context: Context, image: str, program: list[str], stage: str = "") -> None:
+    """
+    Open a shell in an image as SageMaker starts it, or in a stage that fails.
+
+    With --stage, the stage is built from the build cache up to the step at which the last build failed.
+    That step and its mounts are printed. No secret of the build is in the shell. Without a terminal, name
+    a command.
+
+    bake shell mpi-cpu
+    bake shell mpi-cpu --stage open-mpi
+    bake shell mpi-cpu -- python3 -c 'import mpi4py'
+    """
+    from bakehouse.pipeline import shell as pipeline
+
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if not program and not terminal:
+        raise UsageError(
+            "`shell` needs a terminal, or a command",
+            hint=f"write the command after `--`: `bake shell {image} -- ls -l /opt/ml`",
+        )
+    if terminal:
+        # A closed window cleans up like Ctrl-C
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
+    command = pipeline.ContainerCommand(tuple(program), terminal)
+    workspace = open_project(image)
+    if stage:
+        code = pipeline.open_stage_shell(workspace, image, stage, command, report)
+    else:
+        code = pipeline.open_shell(workspace, image, command, report)
+    if code:
+        raise Exit(code)
