@@ -172,20 +172,10 @@ def _names(kept: Kept) -> ProjectNames:
 
 
 def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
-    from bakehouse.catalog.catalog import load_catalog, read_directory
     from bakehouse.catalog.recipe import Recipe, read_recipes
-    from bakehouse.errors import Problems
-
-    own = _own_components(roots[0]) if len(roots) > 1 else {}
-
-    def read(directory: Path, problems: Problems) -> "Component":
-        component = own.get(directory.name)
-        if component and component.directory == directory:
-            return component
-        return read_directory(directory, problems)
 
     with _recorded() as record:
-        catalog = load_catalog(roots, Problems(), read)
+        catalog = read_catalog(roots)
         recipes = read_recipes(roots, catalog, project=project)
     own_files = (file for recipe in recipes.by_name.values() for file in recipe.content.own_files)
     if sum(len(file.content) for file in own_files) > _MAX_BYTES:
@@ -213,6 +203,22 @@ def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
         },
     )
     return Loaded(catalog, recipes, kept)
+
+
+def read_catalog(roots: Sequence[Path]) -> "Catalog":
+    """Read the components of a project, and take those of Bakehouse from the cache; leave out mistakes."""
+    from bakehouse.catalog.catalog import load_catalog, read_directory
+    from bakehouse.errors import Problems
+
+    own = _own_components(roots[0]) if len(roots) > 1 else {}
+
+    def read(directory: Path, problems: Problems) -> "Component":
+        component = own.get(directory.name)
+        if component and component.directory == directory:
+            return component
+        return read_directory(directory, problems)
+
+    return load_catalog(roots, Problems(), read)
 
 
 def _own_components(root: Path) -> Mapping[str, "Component"]:

@@ -8,9 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from bakehouse.catalog import project
+from bakehouse.catalog import cache, project
 from bakehouse.catalog.base_contents import read_contents
-from bakehouse.catalog.catalog import Catalog, load_catalog
+from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Artifact, Component, VariantSpec
 from bakehouse.catalog.pins import PinsFile
 from bakehouse.catalog.python_lock import (
@@ -153,7 +153,7 @@ def _run(
         errors.append(BuildError.of(*problems.all))
     if len(changes) > unchanged or errors:
         # Packages on a base are recorded for one digest of it
-        workspace = replace(workspace, catalog=load_catalog(settings.recipe_roots, Problems()))
+        workspace = replace(workspace, catalog=cache.read_catalog(settings.recipe_roots))
         # A new lock can contradict the locks of other components
         workspace, selection = _satisfiable(workspace, selection, workspace.recipes.values())
     named = selection.recipes if patterns else ()
@@ -386,7 +386,7 @@ def _resolve_now(
 def unlocked_workspace(start: Path, failures: list[BakehouseError] | None = None) -> Workspace:
     """Return a project whose requirements may have a missing or outdated lock."""
     settings = project.find(start)
-    catalog = load_catalog(settings.recipe_roots, Problems())
+    catalog = cache.read_catalog(settings.recipe_roots)
     recipes = read_recipes(settings.recipe_roots, catalog, locked=False, project=settings.root)
     recipes = without_affected(recipes, catalog)
     left_out = [] if failures is None else failures

@@ -44,6 +44,7 @@ def project(tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tree
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(locking, "pin", lambda *_, **__: ())
     monkeypatch.setattr(apt_suite, "lock", lambda *_, **__: ())
+    monkeypatch.setattr(apt_suite, "drift", lambda *_, **__: {})
     return tree
 
 
