@@ -341,11 +341,14 @@ def _satisfiable(
     workspace: Workspace, selection: LockSelection, recipes: Iterable[Recipe]
 ) -> tuple[Workspace, LockSelection]:
     """Leave unsatisfiable images out of the workspace and the selection; those of `recipes` are failures."""
-    fitting, selected_names = {}, {recipe.name for recipe in selection.recipes}
+    selected_names = {recipe.name for recipe in selection.recipes}
+    given = {} if _has_own_components(workspace) else _images_of_bakehouse(workspace, selected_names)
+    fitting: dict[str, Recipe] = {}
     unlocked: dict[str, RecipeError] = {}
     for name, recipe in workspace.recipes.items():
         try:
-            resolve(recipe, workspace.catalog)
+            if name not in given:
+                resolve(recipe, workspace.catalog)
         except Unsatisfiable:
             continue
         except RecipeError as error:
@@ -355,9 +358,22 @@ def _satisfiable(
         fitting[name] = recipe
     for name in selected_names & unlocked.keys():
         leave_out(workspace, unlocked[name])
-    resolve_all(workspace, [recipe for recipe in recipes if recipe.name not in unlocked])
+    resolve_all(workspace, [recipe for recipe in recipes if recipe.name not in {*unlocked, *given}])
     selected = tuple(recipe for recipe in selection.recipes if recipe.name in fitting)
     return replace(workspace, recipes=fitting), replace(selection, recipes=selected)
+
+
+def _has_own_components(workspace: Workspace) -> bool:
+    return any(is_own(workspace, item.location.path) for item in workspace.catalog.components.values())
+
+
+def _images_of_bakehouse(workspace: Workspace, selected: Collection[str]) -> dict[str, Recipe]:
+    """Return Bakehouse's images that are not selected. With its components alone, each of them fits."""
+    return {
+        name: recipe
+        for name, recipe in workspace.recipes.items()
+        if name not in selected and not is_own(workspace, recipe.location.path)
+    }
 
 
 def _resolve_now(

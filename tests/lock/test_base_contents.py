@@ -36,7 +36,7 @@ CONTAINED = {
 
 
 @pytest.fixture
-def vendor(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
+def vendor(tree: Tree, monkeypatch: pytest.MonkeyPatch, own_images_only: None) -> Tree:
     """A project without an engine, and an index with newer packages than those of the base."""
     tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
     tree.component("vendor", BASE)

@@ -18,7 +18,7 @@ from tests.support.trees import COMPONENTS, IMAGE, Tree
 
 
 @pytest.fixture
-def project(tree: Tree) -> Tree:
+def project(tree: Tree, own_images_only: None) -> Tree:
     """The small catalogue as a user's project, on a Debian that Bakehouse itself has no lock of."""
     tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
     tree.component("debian", COMPONENTS["debian"].replace("bookworm", "sid"))

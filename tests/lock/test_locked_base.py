@@ -22,7 +22,7 @@ def test_apt_is_that_of_the_suite_or_of_another_one(suite: str, name: str) -> No
 
 
 @pytest.fixture
-def project(tree: Tree) -> Tree:
+def project(tree: Tree, own_images_only: None) -> Tree:
     """A Debian of its own, in place of that of Bakehouse."""
     tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
     tree.write("apt/sid.packages", index())

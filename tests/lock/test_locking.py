@@ -1,12 +1,13 @@
 """Locks of components, with versions that other components have locked."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bakehouse.catalog.catalog import Catalog, load_catalog
+from bakehouse.catalog import cache
+from bakehouse.catalog.cache import read_catalog
+from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.requirements_lock import digest_line
 from bakehouse.errors import BakehouseError
 from bakehouse.lock import apt_suite, locking
@@ -30,7 +31,7 @@ WHEEL = """\
 
 
 @pytest.fixture
-def project(tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tree:
+def project(tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_images_only: None) -> Tree:
     tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
     tree.component("debian", COMPONENTS["debian"].replace("bookworm", "sid"))
     tree.write("apt/sid.packages", index())
@@ -89,11 +90,11 @@ def test_images_are_resolved_again_only_after_a_change(
 ) -> None:
     loaded: list[object] = []
 
-    def load(*arguments: Any) -> Catalog:
-        loaded.append(arguments)
-        return load_catalog(*arguments)
+    def read(roots: Sequence[Path]) -> Catalog:
+        loaded.append(roots)
+        return read_catalog(roots)
 
-    monkeypatch.setattr(locking, "load_catalog", load)
+    monkeypatch.setattr(cache, "read_catalog", read)
     project.component("tuning", TUNING.replace(', torch: "*"', ""))
     project.write("components/tuning/tuning.txt", "# Python 3.11: shared\n")
     project.write("images/tuned.yaml", IMAGE.replace("toolkit", "tuning"))

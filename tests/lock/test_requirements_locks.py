@@ -27,7 +27,7 @@ HEAD = ONE.replace("${python}", "3.11").replace("requirements: requirements.txt\
 
 
 @pytest.fixture
-def project(tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tree:
+def project(tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_images_only: None) -> Tree:
     tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
     wheels = tmp_path / "wheels"
     for version in ("1.0", "2.0"):
