@@ -11,7 +11,7 @@ from bakehouse.engine.image_archive import Reader, ReaderOf
 
 HASHED_BYTES = 16 * 1024
 """Files of at least this size are hashed."""
-_WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
+WHITEOUT, OPAQUE = ".wh.", ".wh..wh..opq"
 CHUNK = 1 << 20
 
 _ELF_MAGIC = b"\x7fELF"
@@ -63,15 +63,15 @@ def read(stream: IO[bytes]) -> LayerContents:
     others, removed, emptied = set(), [], []
     for path, member, archive in members(stream):
         directory, _, name = path.rpartition("/")
-        if name == _OPAQUE:
+        if name == OPAQUE:
             emptied.append(directory or "/")
-        elif name.startswith(_WHITEOUT):
-            removed.append(f"{directory}/{name.removeprefix(_WHITEOUT)}")
+        elif name.startswith(WHITEOUT):
+            removed.append(f"{directory}/{name.removeprefix(WHITEOUT)}")
         elif member.isreg():
             others.discard(path)
             files[path] = _file(path, member, archive)
         elif member.islnk():
-            _link(path, _rooted(member.linkname), files)
+            _link(path, rooted(member.linkname), files)
         elif not member.isdir():
             files.pop(path, None)
             others.add(path)
@@ -102,12 +102,13 @@ def members(stream: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.T
         while member := archive.next():
             # Without this, the archive keeps every member in memory
             archive.members.clear()  # type: ignore[attr-defined]
-            yield _rooted(member.name), member, archive
+            yield rooted(member.name), member, archive
     while stream.read(CHUNK):
         pass
 
 
-def _rooted(name: str) -> str:
+def rooted(name: str) -> str:
+    """Return the absolute path of an entry of a layer."""
     return "/" + name.removeprefix("./").strip("/")
 
 

@@ -1,7 +1,7 @@
-"""Smoke tests on other runners than SageMaker: over ssh, or as a job of Slurm or Kubernetes.
+"""Smoke tests on other runners than SageMaker: over ssh, as a job of Slurm or Kubernetes, or by hand.
 
-All run the script of `cluster/remote_smoke` in one container. Bakehouse starts it over ssh. For the others,
-it prints the job and reads the results from a file.
+All run the script of `cluster/remote_smoke` in one container, or in the image's files on a machine without an
+engine. Bakehouse starts it over ssh. For the others, it prints the job and reads the results from a file.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bakehouse.cluster import remote_smoke
+from bakehouse.cluster.bare_machine import ARCHIVE, RESULTS, RootFileSystem, bare_script
 from bakehouse.cluster.kubernetes_job import kubernetes_manifests
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.cluster.scheduled_job import ScheduledJob
@@ -25,6 +26,8 @@ from bakehouse.util.yaml_writer import dump_documents
 
 SSH = "ssh://"
 PRINTED = ("slurm", "kubernetes")
+BARE = "bare"
+"""A machine without a container engine and without a scheduler."""
 _MOUNT = "/bakehouse"
 _SCRIPT = "smoke.py"
 _SHARED_MEMORY_MIB = 2048
@@ -103,6 +106,8 @@ class PrintedJob:
     commands: tuple[str, ...]
     results: Path
     """File that the last command or the job itself writes."""
+    text: str
+    """Text for standard output."""
 
 
 def write_job(runner: str, remote: RemoteSmoke, directory: Path, seconds: int) -> PrintedJob:
@@ -114,17 +119,32 @@ def write_job(runner: str, remote: RemoteSmoke, directory: Path, seconds: int) -
     name, log = scheduled.name, directory / "results.log"
     if runner == "slurm":
         job = directory / "job.sbatch"
-        job.write_text(batch_script(scheduled))
-        return PrintedJob(job, (f"sbatch --wait {_quoted(job)}",), directory / "results.json")
+        text = batch_script(scheduled)
+        job.write_text(text)
+        return PrintedJob(job, (f"sbatch --wait {_quoted(job)}",), directory / "results.json", text)
     job = directory / "job.yaml"
-    job.write_text(dump_documents(kubernetes_manifests(scheduled)))
+    text = dump_documents(kubernetes_manifests(scheduled))
+    job.write_text(text)
     commands = (
         # `apply` would copy the script into an annotation, which has a limit.
         f"kubectl create -f {_quoted(job)}",
         f"kubectl wait --for=condition=complete --timeout={seconds}s job/{name}",
         f"kubectl logs job/{name} > {_quoted(log)}",
     )
-    return PrintedJob(job, commands, log)
+    return PrintedJob(job, commands, log, text)
+
+
+def write_bare_script(remote: RemoteSmoke, root: RootFileSystem, directory: Path, seconds: int) -> PrintedJob:
+    """Write the script for a machine without a container engine next to the image's files."""
+    script = directory / "smoke.sh"
+    script.write_text(bare_script(remote, root, seconds))
+    results = directory / RESULTS
+    commands = (
+        f"scp {_quoted(directory / ARCHIVE)} {_quoted(script)} gpu-host:",
+        f"ssh -t gpu-host sh {script.name}",
+        f"scp gpu-host:{RESULTS} {_quoted(results)}",
+    )
+    return PrintedJob(script, commands, results, f"{display_path(directory)}\n")
 
 
 def scheduled_job(runner: str, remote: RemoteSmoke, script: Path, seconds: int) -> ScheduledJob:

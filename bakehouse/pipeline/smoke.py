@@ -12,6 +12,7 @@ from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import junit, remote_smoke, smoke_report, smoke_runners
 from bakehouse.cluster import smoke as cluster_smoke
+from bakehouse.cluster.bare_machine import ARCHIVE
 from bakehouse.cluster.job import numbered_gpus
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.cluster.smoke_report import SmokeReport
@@ -24,6 +25,7 @@ from bakehouse.pipeline.build import ensure_built, platforms_of, record_runs
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Selection, Workspace
 from bakehouse.publish import promote
+from bakehouse.publish.image_root import write_root
 from bakehouse.sagemaker import smoke_job
 from bakehouse.sagemaker.follow import DEFAULT_PACE, Pace
 from bakehouse.sagemaker.launch import JobCallbacks
@@ -145,7 +147,7 @@ def smoke_elsewhere(
     report: Reporter,
     options: SmokeOptions = _DEFAULTS,
 ) -> SmokeReport | PrintedJob:
-    """Smoke-test the newest candidate over ssh, or read the results of a job; otherwise write such a job.
+    """Smoke-test the newest candidate over ssh, or read the results of a job; else write such a job.
 
     Raises SmokeError for failed checks.
     """
@@ -154,7 +156,7 @@ def smoke_elsewhere(
     candidate = promote.find_candidate(project, image.name, "", options.image_uri)
     remote = _remote_smoke(workspace, image, candidate, options, gpus=len(options.gpus))
     if options.has_named_gpus:
-        if not runner.startswith(smoke_runners.SSH):
+        if runner in smoke_runners.PRINTED:
             raise UsageError(
                 f"`--gpus device={','.join(options.gpus)}` cannot be combined with `--on {runner}`",
                 hint=f"use `--gpus {len(options.gpus)}`; the scheduler selects the GPUs",
@@ -167,6 +169,9 @@ def smoke_elsewhere(
         document = remote_smoke.read_results(text, f"`{results}`")
     elif runner.startswith(smoke_runners.SSH):
         document = smoke_runners.run_over_ssh(remote, runner, seconds, report)
+    elif runner == smoke_runners.BARE:
+        root = write_root(project, candidate, directory / ARCHIVE, f"smoke --on {runner}", report)
+        return smoke_runners.write_bare_script(remote, root, directory, seconds)
     else:
         return smoke_runners.write_job(runner, remote, directory, seconds)
     gpus = f" with {format_count(len(options.gpus), 'GPU')}" if options.gpus else ""

@@ -450,7 +450,8 @@ def _with_real_hosts(config: dict[str, Any]) -> bytes:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    message = f"stopped by {signal.Signals(number).name}"
+    name = signal.Signals(number).name
+    message = "the time limit was reached" if number == signal.SIGALRM else f"stopped by {name}"
     raise Interrupted(message)
 
 
@@ -476,9 +477,11 @@ def main(plan_text: str, exit: Callable[[int], None] = sys.exit) -> None:
     parser.add_argument("--port", type=int, default=PORT)
     parser.add_argument("--work", type=Path, default=Path("/tmp/bakehouse-smoke"))
     parser.add_argument("--out", type=Path, default=RESULTS if real else None)
+    parser.add_argument("--seconds", type=int, default=0, help="time limit of all checks; 0 is none")
     options = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, _interrupt)
+    signal.alarm(options.seconds)
     adopt_orphans()
     plan = json.loads(zlib.decompress(base64.b64decode(plan_text)))
     # In the order of their numbers, so that `algo-10` is not the second

@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 
 from bakehouse.errors import PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.fetch.faults import unreachable
+from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.plan.model import ImageKey
 from bakehouse.publish.target import ReleaseTarget
+from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import Descriptor, Origin, short
 from bakehouse.registry.registry import Registry
@@ -222,3 +225,17 @@ class PushDiagnostics:
     def _failure(self, message: str, facts: tuple[tuple[str, str], ...], hint: str = "") -> PublishError:
         """Failure for which a problem on this side may be the reason."""
         return PublishError(message, reasons=self._registry.known_problems(), facts=facts, hint=hint)
+
+
+def diagnostics_of(record: ReleaseRecord, remote: Repository, command: str) -> PushDiagnostics:
+    """Return the errors of requests for a recorded image to one of its repositories."""
+    target = ReleaseTarget(
+        image=record.image,
+        key=ImageKey(record.key),
+        digest=Digest(record.digest),
+        registry=remote.registry,
+        repository=remote.name,
+        tag=record.tags[0],
+        platform=record.platform,
+    )
+    return PushDiagnostics(target, command)

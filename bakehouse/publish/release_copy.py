@@ -9,15 +9,13 @@ from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Problems, PublishError, UsageError
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.ledger.store import open_ledger, select_images
-from bakehouse.plan.model import ImageKey
 from bakehouse.publish import preflight
-from bakehouse.publish.diagnostics import PushDiagnostics
+from bakehouse.publish.diagnostics import diagnostics_of
 from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.published_checks import require_not_expiring
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.regions import for_each_region
 from bakehouse.publish.tags import PublishedImage, ReleaseTags
-from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry import destination
 from bakehouse.registry.image_copy import copy_image
 from bakehouse.registry.local_registry import EmbeddedRegistry
@@ -29,6 +27,7 @@ from bakehouse.util.format import format_bytes
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
+_COMMAND = "promote --registry"
 _CLOCK_SECONDS = 1.1
 """The ledger in S3 orders records of a day by S3's clock, which has whole seconds."""
 
@@ -150,7 +149,7 @@ class ReleaseCopier:
             record.image, registry.host, self._repository, record.tags, Digest(record.digest)
         )
         try:
-            with _diagnostics(record, source).translate_errors():
+            with diagnostics_of(record, source, _COMMAND).translate_errors():
                 manifest = source.manifest(record.digest)
             if manifest is None:
                 raise PublishError(
@@ -160,7 +159,7 @@ class ReleaseCopier:
                 )
             if self._create:
                 target.registry.create_repository(self._repository, record.image)
-            diagnostics = _diagnostics(record, target)
+            diagnostics = diagnostics_of(record, target, _COMMAND)
             with diagnostics.translate_errors():
                 for tag in record.tags:
                     other = target.manifest(tag)
@@ -170,7 +169,7 @@ class ReleaseCopier:
                 for tag in record.tags:
                     target.tag(manifest, tag)
         except OverdueError as error:
-            raise _diagnostics(record, target).overdue() from error
+            raise diagnostics_of(record, target, _COMMAND).overdue() from error
         ledger = open_ledger(self._project)
         require_not_expiring(registry, published, ledger, self._progress, self._options.until)
         self._progress(
@@ -178,20 +177,6 @@ class ReleaseCopier:
             f"uploaded {format_bytes(uploaded)}"
         )
         return published
-
-
-def _diagnostics(record: ReleaseRecord, remote: ArtifactRepository) -> PushDiagnostics:
-    """Return the errors of requests to one of the repositories."""
-    target = ReleaseTarget(
-        image=record.image,
-        key=ImageKey(record.key),
-        digest=Digest(record.digest),
-        registry=remote.registry,
-        repository=remote.name,
-        tag=record.tags[0],
-        platform=record.platform,
-    )
-    return PushDiagnostics(target, "promote --registry")
 
 
 def _open(registry: Registry, repository: str, options: PushOptions) -> ArtifactRepository:

@@ -647,7 +647,7 @@ def test_releases_of_unknown_images_are_reported(in_two_regions: Path) -> None:
         (["smoke", "mpi-cpu", "--timeout", "-3"], "`--timeout` must be at least 1, not -3"),
         (
             ["smoke", "mpi-cpu", "--on", "lsf"],
-            "unknown runner `lsf`\n\nhint: use `sagemaker`, `ssh://HOST`, `slurm`, `kubernetes`",
+            "unknown runner `lsf`\n\nhint: use `sagemaker`, `ssh://HOST`, `slurm`, `kubernetes`, `bare`",
         ),
         (
             ["smoke", "mpi-cpu", "--on", "slurm", "--results", "no-such-file"],

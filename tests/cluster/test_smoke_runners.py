@@ -11,23 +11,29 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
+from bakehouse.builder.verify import Outcome
+from bakehouse.catalog.trust_settings import Policy
 from bakehouse.cli import main
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.cluster import smoke_runners
+from bakehouse.cluster import smoke_report, smoke_runners
+from bakehouse.cluster.bare_machine import RootFileSystem
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.errors import BakehouseError, EngineError, SmokeError, UsageError
 from bakehouse.plan.workspace import open_workspace, select
+from bakehouse.trust import signed_report
 from tests.support import plans
 from tests.support.fake_engine import image
 from tests.support.release_records import a_record
-from tests.support.remote_smoke import URI, document, remote
+from tests.support.remote_smoke import URI, document, plan_in, remote
 from tests.support.sagemaker_releases import put
+from tests.support.signing_keys import make_key
 from tests.support.trees import Tree
 
 pytestmark = pytest.mark.timeout(60)
 
 GPUS = replace(remote(), gpus=4)
 NAME = smoke_runners.job_id(GPUS)
+ROOT = RootFileSystem("0" * 64, b"{}")
 
 
 def message(error: BakehouseError) -> str:
@@ -86,12 +92,16 @@ def test_a_job_is_written_with_its_script(tmp_path: Path, runner: str) -> None:
     assert any(str(job.path) in command for command in job.commands)
 
 
-@pytest.mark.parametrize("runner", smoke_runners.PRINTED)
+@pytest.mark.parametrize("runner", [*smoke_runners.PRINTED, smoke_runners.BARE])
 def test_printed_commands_can_be_copied_into_a_shell(tmp_path: Path, runner: str) -> None:
     directory = tmp_path / "our $HOME & jobs"
-    job = smoke_runners.write_job(runner, GPUS, directory, 60)
+    directory.mkdir()
+    if runner == smoke_runners.BARE:
+        job = smoke_runners.write_bare_script(GPUS, ROOT, directory, 60)
+    else:
+        job = smoke_runners.write_job(runner, GPUS, directory, 60)
     log = tmp_path / "arguments"
-    for program in ("sbatch", "kubectl"):
+    for program in ("sbatch", "kubectl", "scp", "ssh"):
         write(tmp_path / program, f"printf '%s\\n' \"$@\" >> {log}; echo out")
 
     for command in job.commands:
@@ -138,6 +148,59 @@ def test_a_scheduler_takes_no_named_gpus(runner: str, tiny: str, capsys: pytest.
         f"error: `--gpus device=0,2` cannot be combined with `--on {runner}`\n\n"
         "hint: use `--gpus 2`; the scheduler selects the GPUs\n"
     )
+
+
+def test_a_script_for_a_machine_without_an_engine_selects_the_named_gpus(
+    tiny: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bakehouse.pipeline.smoke.write_root", lambda *arguments: ROOT)
+    Path("our builds/smoke/tiny/bare").mkdir(parents=True)
+
+    assert main.run(("smoke", tiny, "--on", "bare", "--gpus", "device=0,2", "--check", "components")) == 0
+
+    captured = capsys.readouterr()
+    assert captured.out == "our builds/smoke/tiny/bare\n"
+    assert captured.err == (
+        "run:\n"
+        "  scp 'our builds/smoke/tiny/bare/rootfs.tar.gz' 'our builds/smoke/tiny/bare/smoke.sh' gpu-host:\n"
+        "  ssh -t gpu-host sh smoke.sh\n"
+        "  scp gpu-host:results.json 'our builds/smoke/tiny/bare/results.json'\n"
+        "then:\n"
+        "  bake smoke tiny --on bare --results 'our builds/smoke/tiny/bare/results.json' "
+        "--check components --gpus 2\n"
+    )
+    text = Path("our builds/smoke/tiny/bare/smoke.sh").read_text()
+    assert "        CUDA_VISIBLE_DEVICES=0,2 \\\n" in text
+
+
+def test_the_report_of_a_machine_without_an_engine_is_signed(
+    tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = make_key(tmp_path, "tester")
+    with Path("pyproject.toml").open("a") as file:
+        file.write(f'signing_key = "{key.private}"\n')
+    check = ("--check", "no_private_keys")
+    assert main.run(("smoke", tiny, "--on", "slurm", *check)) == 0
+    script = Path("our builds/smoke/tiny/slurm/smoke.py").read_text()
+    plan = plan_in(script)
+    results = {**document(GPUS), "id": plan["id"], "image": plan["image"]}
+    Path("results.json").write_text(json.dumps(results))
+
+    words = ("smoke", tiny, "--on", "bare", "--results", "results.json", "--report", "report.json", *check)
+    assert main.run(words) == 0
+
+    [digest] = {json.loads(Path("report.json").read_text())["digest"]}
+    state, trusted = tmp_path / "promoting", Policy((key.public,))
+    verify = signed_report.verifier(trusted)
+    smoke_report.attach(Path("report.json"), tiny, [digest], state, verify)
+    report = smoke_report.load_all(state, digest)
+    assert report
+    assert [(check.name, check.outcome) for check in report.checks] == [("no_private_keys", Outcome.PASSED)]
+
+    changed = Path("report.json").read_text().replace('"passed"', '"failed"')
+    Path("report.json").write_text(changed)
+    with pytest.raises(SmokeError, match="was changed after it was written"):
+        smoke_report.attach(Path("report.json"), tiny, [digest], state, verify)
 
 
 def test_named_gpus_reach_the_host_over_ssh(tiny: str, ssh: Path) -> None:

@@ -1,6 +1,8 @@
 """Projects that begin in an empty directory with the installed `bake`, taken to their second release."""
 
 import json
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -8,6 +10,10 @@ import pytest
 from packaging.requirements import Requirement
 from uv import find_uv_bin
 
+from bakehouse.builder.verify import Outcome
+from bakehouse.cli import main
+from bakehouse.cluster import smoke_report
+from bakehouse.util.oci import Digest
 from tests.integration.journeys import Repository, recorded, remove_images
 from tests.integration.ports import kept_port
 from tests.support.programs import docker
@@ -120,3 +126,37 @@ def _released(user: Repository) -> str:
     user.bake("render", IMAGE)
     user.commit("Change the image")
     return user.bake("release", IMAGE).strip()
+
+
+def test_an_image_passes_its_checks_on_a_machine_without_an_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    user = os.geteuid() or 65534
+    maps = ["unshare", "--user", "--map-root-user", "--mount", "true"]
+    if subprocess.run(maps, user=user, capture_output=True, check=False).returncode:
+        pytest.skip("the kernel refuses user namespaces")
+    monkeypatch.chdir(tmp_path)
+    with kept_port() as port:
+        Path("pyproject.toml").write_text(f"[tool.bakehouse]\nregistry_port = {port}\n")
+        assert main.run(("push", "mpi-cpu", "--candidate")) == 0
+        digest = Digest(capsys.readouterr().out.strip().partition("@")[2])
+        assert main.run(("smoke", "mpi-cpu", "--on", "bare")) == 0
+    written = Path(capsys.readouterr().out.strip())
+    machine = tmp_path / "machine"
+    shutil.copytree(written, machine)
+    for path in (machine, *machine.iterdir()):
+        os.chown(path, user, -1)
+    for parent in machine.parents:
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(parent.stat().st_mode | 0o011)
+
+    words = ["sh", str(machine / "smoke.sh")]
+    subprocess.run(words, user=user, env={"PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
+
+    assert main.run(("smoke", "mpi-cpu", "--on", "bare", "--results", f"{machine}/results.json")) == 0
+    report = smoke_report.load_all(Path("build"), digest)
+    assert report
+    outcomes = {check.name: check.outcome for check in report.checks}
+    assert outcomes.pop("mpi_2x2") is Outcome.NOT_TESTED
+    assert {"components", "no_private_keys", "train_success", "train_failure", "mpirun_1x2"} <= {*outcomes}
+    assert {*outcomes.values()} == {Outcome.PASSED}

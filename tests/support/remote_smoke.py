@@ -35,7 +35,12 @@ def remote(**changed: Any) -> RemoteSmoke:
 
 
 def plan_of(smoke: RemoteSmoke) -> dict[str, Any]:
-    text = smoke.script().decode().rpartition('main("')[2].partition('"')[0]
+    return plan_in(smoke.script().decode())
+
+
+def plan_in(script: str) -> dict[str, Any]:
+    """Return the plan of a script."""
+    text = script.rpartition('main("')[2].partition('"')[0]
     return dict(json.loads(zlib.decompress(base64.b64decode(text))))
 
 

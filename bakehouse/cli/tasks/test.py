@@ -48,8 +48,8 @@ _JOB_HELP = job_arguments.help_of(job_arguments.SMOKE)
         "timeout": "seconds for each check, instead of the check's own limit",
         "image-uri": "test the image pulled under this URI: a candidate from another machine",
         "report": "also write the results to this file, for `promote` on another machine",
-        "on": "where to test the newest candidate: sagemaker, ssh://HOST, slurm or kubernetes",
-        "results": "results or log of a job that --on printed",
+        "on": "where to test the newest candidate: sagemaker, ssh://HOST, slurm, kubernetes or bare",
+        "results": "results or log of a job that --on printed, or of its script",
         **{name: f"{text}; with --on sagemaker" for name, text in _JOB_HELP.items()},
         "job": f"{_JOB_HELP['job']}; of another --on, `max_run` only",
         "json": JSON,
@@ -141,17 +141,17 @@ def _smoke_elsewhere(
     from bakehouse.cluster import smoke_runners
     from bakehouse.pipeline.smoke import smoke_elsewhere
 
-    if runner not in smoke_runners.PRINTED and not runner.startswith(smoke_runners.SSH):
+    written = (*smoke_runners.PRINTED, smoke_runners.BARE)
+    if runner not in written and not runner.startswith(smoke_runners.SSH):
         raise UsageError(
-            f"unknown runner `{runner}`",
-            hint=f"use `sagemaker`, `ssh://HOST`, {format_names(smoke_runners.PRINTED)}",
+            f"unknown runner `{runner}`", hint=f"use `sagemaker`, `ssh://HOST`, {format_names(written)}"
         )
     if results and not Path(results).is_file():
         raise UsageError(f"the file `{results}` does not exist")
     path = Path(results) if results else None
     result = smoke_elsewhere(selection, runner, seconds, path, report, options)
     if isinstance(result, smoke_runners.PrintedJob):
-        show(result.path.read_text())
+        show(result.text)
         for line in ("run:", *(f"  {command}" for command in result.commands)):
             report(line)
         report("then:")
