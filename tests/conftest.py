@@ -1,6 +1,7 @@
 """Settings of all tests, and fixtures with a small catalogue in a temporary directory."""
 
 import contextlib
+import functools
 import os
 import signal
 import time
@@ -31,6 +32,16 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("quick")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def botocore_models() -> Iterator[None]:
+    """Models of services that are read once, and not for each session of boto3."""
+    import botocore.session  # type: ignore[import-untyped]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.session, "create_loader", functools.cache(botocore.session.create_loader))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,6 +22,7 @@ PUBLISHING = {"ports", "publish_all_ports", "network_mode", "port_bindings"}
 OPTIONS = re.compile(r"--publish(?:-all)?(?:=.*)?|--net(?:work)?=host")
 """Options of `docker run` that do. The short ones have other meanings in other programs."""
 PROGRAMS = {
+    "bakehouse/engine/docker_container.py": "docker start, which ends with the shell",
     "bakehouse/maintain/selftest.py": "pytest",
     "bakehouse/cluster/smoke_runners.py": "docker run and ssh",
     "bakehouse/probes/checks.py": "scripts of smoke checks",

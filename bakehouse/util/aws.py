@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -287,6 +287,7 @@ def _unsent(action: str, error: Any) -> AwsError:
     return _failure(AwsFault.REJECTED, action, cause)
 
 
+@cache
 def regions() -> tuple[str, ...]:
     """Return the regions of all partitions that botocore lists."""
     import botocore.session
