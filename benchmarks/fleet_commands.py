@@ -69,6 +69,12 @@ def write_built_project(root: Path, images: int) -> None:
     bake(root, "build")
 
 
+def remove_images(pattern: str) -> None:
+    command = ["docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", pattern]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    subprocess.run(["docker", "image", "rm", *listed], check=True, capture_output=True)
+
+
 def write_locks(root: Path, images: int, version: str) -> None:
     """Write the lock of each team, with one package in a version."""
     digest = hashlib.sha256(version.encode()).hexdigest()
@@ -110,8 +116,8 @@ def measured(options: argparse.Namespace) -> Result:
                 write_built_project(root, count)
             for words in ENGINE_COMMANDS:
                 rounds |= harness.interleaved(jobs((words,), built), options.rounds)
-            names = [f"bakehouse/fleet{count}-{number}" for count in counts for number in range(count)]
-            subprocess.run(["docker", "image", "rm", *names], check=True, capture_output=True)
+            for count in counts:
+                remove_images(f"bakehouse/fleet{count}-*")
         changes, diff_bytes = {}, 0
         for count, root in roots.items():
             write_locks(root, count, "2.0")

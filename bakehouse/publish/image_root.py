@@ -50,11 +50,13 @@ def write_root(
                 remote.download(layer.digest, layer.bytes, directory / layer.digest)
         chunks = root_archive([partial(_open_layer, directory / layer.digest) for layer in manifest.layers])
         sha256 = hashlib.sha256()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with unreadable_as_engine_error(), path.open("wb") as file:
+        written = directory / path.name
+        with unreadable_as_engine_error(), written.open("wb") as file:
             for block in compressed(chunks, compressor("gzip")):
                 sha256.update(block)
                 file.write(block)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written.replace(path)
     return RootFileSystem(sha256.hexdigest(), config)
 
 
