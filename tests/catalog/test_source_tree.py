@@ -173,13 +173,16 @@ def test_links_that_lead_nowhere_or_outside_are_errors(source: Path, tmp_path: P
 
 
 def test_links_that_multiply_end(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each level has two links to the next."""
+    """Each level has two links to the next.
+
+    Linux refuses more than 40 links of a path. On a busy machine it looks up a path twice, and counts both.
+    """
     monkeypatch.setattr(source_tree, "MAX_ENTRIES", 1_000)
-    for level in range(30):
+    for level in range(15):
         (source / str(level)).mkdir()
         for name in "ab":
             (source / str(level) / name).symlink_to(f"../{level + 1}")
-    (source / "30").mkdir()
+    (source / "15").mkdir()
 
     assert mistakes(read(source)) == ["`src` contains more than 1,000 files and directories"]
 

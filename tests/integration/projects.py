@@ -11,6 +11,7 @@ from pathlib import Path
 from bakehouse.builder import base_image
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker
+from bakehouse.engine.buildkit_errors import EngineTimedOut
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.engine.buildx import BakedImage, BakeOptions, Target, bake
 from bakehouse.engine.protocol import EngineHost
@@ -75,16 +76,20 @@ class Project:
         self, *names: str, secrets: Mapping[str, Path] | None = None, watch: Callable[[], None] = lambda: None
     ) -> dict[str, BakedImage]:
         """Build images; `watch` is called at every event."""
-        self.events.clear()
 
         def note(event: Event) -> None:
             self.events.append(event)
             watch()
 
-        return bake(
-            [self.target(name) for name in names],
-            BakeOptions(self.root, self.root / "state", note, secrets or {}),
-        )
+        targets = [self.target(name) for name in names]
+        options = BakeOptions(self.root, self.root / "state", note, secrets or {})
+        self.events.clear()
+        try:
+            return bake(targets, options)
+        except EngineTimedOut:
+            # Under load the engine can give up, as `bake build` knows too
+            self.events.clear()
+            return bake(targets, options)
 
     def target(self, name: str) -> Target:
         return Target(name, name, Path("images", name, "docker-bake.json"))
