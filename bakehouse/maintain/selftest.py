@@ -61,16 +61,7 @@ DOCS = "commands of the guides"
 TIERS: dict[str, Sequence[str]] = {
     PURE: (*_PYTEST, "-q", *_SIDE_BY_SIDE, "--ignore=tests/integration"),
     ENGINE: (*_PYTEST, "-v", *_FILE_BY_FILE, "--durations=15", "tests/integration"),
-    PROJECTS: (
-        *(*_PYTEST, "-v", "--projects", "--durations=15"),
-        *("tests/integration/test_projects.py", "tests/integration/test_extend_aws.py"),
-        "tests/integration/test_fleet_years.py",
-        # They build all stages again, on engines of their own or with stubs
-        *("tests/integration/test_offline.py", "tests/integration/test_reproduction.py"),
-        *("tests/integration/test_rehearsal.py", "tests/integration/test_foreign_host.py"),
-        "tests/integration/test_new_projects.py",
-        "tests/integration/test_reference_patterns.py",
-    ),
+    PROJECTS: (*_PYTEST, "-v", "--projects", "-m", "projects", "--durations=15", "tests/integration"),
     DOCS: (*_PYTEST, "-v", "--docs", "--durations=15", "tests/integration/test_guides.py"),
 }
 """Commands that together run all tests; `tests/test_collection.py` compares them with the test files."""

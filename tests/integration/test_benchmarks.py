@@ -13,8 +13,15 @@ AS_ROOT = ("pull", "layer_push", "push_faults")
 """Benchmarks that start an engine, read its process or mount a small disk."""
 
 
+LONG = ("fleet_build", "own_code")
+"""Benchmarks whose short runs take longer than a minute."""
+
+
 @pytest.mark.usefixtures("fleet")
-@pytest.mark.parametrize("name", SHORT_WITH_ENGINE)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.projects] if name in LONG else []) for name in SHORT_WITH_ENGINE],
+)
 def test_both_sides_do_the_same_work(name: str, tmp_path: Path) -> None:
     """The fleet has the base and the toolchain of the images."""
     if name in AS_ROOT and os.geteuid() != 0:

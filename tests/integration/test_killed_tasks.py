@@ -9,7 +9,8 @@ from tests.integration.fleet import Fleet
 from tests.integration.ports import kept_port
 from tests.support import killed_commands
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+# In CI, `test_main_job` kills releases and `test_killed_clusters` jobs.
+pytestmark = [pytest.mark.engine, pytest.mark.projects, pytest.mark.timeout(600)]
 
 ROUNDS = 4
 
