@@ -35,6 +35,8 @@ from bakehouse.util.format import format_bytes, format_count, format_names
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.terminal import Reporter
 
+MAX_TARGETS = 24
+"""Images of one call of the engine: with 60, each with training code, it did not read the code in time."""
 _MAX_NAMES = 5
 _MAX_CONCURRENT_VERIFICATIONS = 3
 """Each is a container that imports a framework: more would need more memory than they save time."""
@@ -165,8 +167,13 @@ def _bake(
             bake = stack.enter_context(open_remote_build(images, context.builders, context)).bake
         else:
             bake = stack.enter_context(sent_files.with_files(images, context, bake_on_engine))
-        targets = (target_of(image, context.project.state) for image in images)
-        return buildx.bake_with_retries(targets, bake, on_failure, context.restart_engine, report), failures
+        targets = [target_of(image, context.project.state) for image in images]
+        step = max(len(targets), 1) if context.builders else MAX_TARGETS
+        digests: dict[str, buildx.BakedImage] = {}
+        for start in range(0, len(targets), step):
+            batch = targets[start : start + step]
+            digests |= buildx.bake_with_retries(batch, bake, on_failure, context.restart_engine, report)
+        return digests, failures
 
 
 def _built(image: Image, digests: buildx.BakedImage, context: BuildContext) -> BuiltImage:

@@ -18,6 +18,7 @@ from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.up_to_date import built_configuration, kept_layers, record_build
 from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine.buildx import BakedImage, Target
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, EngineError
 from bakehouse.plan.model import Image, InstalledComponent, RegistryBase
@@ -117,6 +118,24 @@ def test_what_was_built_is_verified_and_up_to_date(bakehouse: Bakehouse) -> None
     built = bakehouse.build()
     assert bakehouse.verified == ["a"]
     assert built_configuration(IMAGE, bakehouse.project) == built[0].digest
+
+
+def test_many_images_are_built_in_several_calls(
+    bakehouse: Bakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+
+    def bake(targets: Sequence[Target], *_: object) -> dict[str, BakedImage]:
+        calls.append([target.name for target in targets])
+        return {target.name: BakedImage(Digest(DIGEST), Digest(CONFIG)) for target in targets}
+
+    monkeypatch.setattr("bakehouse.engine.buildx.bake_with_retries", bake)
+    monkeypatch.setattr("bakehouse.builder.build.MAX_TARGETS", 2)
+
+    built = bakehouse.build(*(plans.changed(IMAGE, name=name) for name in "abc"))
+
+    assert calls == [["a", "b"], ["c"]]
+    assert [item.image.name for item in built] == ["a", "b", "c"]
 
 
 def test_an_image_that_differs_is_not_up_to_date(
