@@ -25,14 +25,8 @@ _HIDDEN = (
 _ESTIMATOR = (
     *(name for name in ESTIMATOR if name not in _HIDDEN),
     *("image_uri", "instance_type", "instance_groups", "entry_point", "source_dir", "distribution"),
-    *(
-        "environment",
-        "framework_version",
-        "pytorch_version",
-        "tensorflow_version",
-        "py_version",
-        "compiler_config",
-    ),
+    *("environment", "framework_version", "pytorch_version", "tensorflow_version"),
+    *("py_version", "compiler_config"),
 )
 """Attributes of estimators (sagemaker 2.257.7) that have the names of arguments."""
 _TRAINER = """

@@ -342,12 +342,12 @@ def _satisfiable(
 ) -> tuple[Workspace, LockSelection]:
     """Leave unsatisfiable images out of the workspace and the selection; those of `recipes` are failures."""
     selected_names = {recipe.name for recipe in selection.recipes}
-    given = {} if _has_own_components(workspace) else _images_of_bakehouse(workspace, selected_names)
+    known = _known_to_fit(workspace) - selected_names
     fitting: dict[str, Recipe] = {}
     unlocked: dict[str, RecipeError] = {}
     for name, recipe in workspace.recipes.items():
         try:
-            if name not in given:
+            if name not in known:
                 resolve(recipe, workspace.catalog)
         except Unsatisfiable:
             continue
@@ -358,22 +358,18 @@ def _satisfiable(
         fitting[name] = recipe
     for name in selected_names & unlocked.keys():
         leave_out(workspace, unlocked[name])
-    resolve_all(workspace, [recipe for recipe in recipes if recipe.name not in {*unlocked, *given}])
+    skipped = known | unlocked.keys()
+    resolve_all(workspace, [recipe for recipe in recipes if recipe.name not in skipped])
     selected = tuple(recipe for recipe in selection.recipes if recipe.name in fitting)
     return replace(workspace, recipes=fitting), replace(selection, recipes=selected)
 
 
-def _has_own_components(workspace: Workspace) -> bool:
-    return any(is_own(workspace, item.location.path) for item in workspace.catalog.components.values())
-
-
-def _images_of_bakehouse(workspace: Workspace, selected: Collection[str]) -> dict[str, Recipe]:
-    """Return Bakehouse's images that are not selected. With its components alone, each of them fits."""
-    return {
-        name: recipe
-        for name, recipe in workspace.recipes.items()
-        if name not in selected and not is_own(workspace, recipe.location.path)
-    }
+def _known_to_fit(workspace: Workspace) -> frozenset[str]:
+    """Return the names of Bakehouse's images, unless the project has components that can change them."""
+    if any(is_own(workspace, item.location.path) for item in workspace.catalog.components.values()):
+        return frozenset()
+    recipes = workspace.recipes.items()
+    return frozenset(name for name, recipe in recipes if not is_own(workspace, recipe.location.path))
 
 
 def _resolve_now(
