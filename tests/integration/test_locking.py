@@ -413,7 +413,8 @@ def test_a_lock_that_was_changed_by_hand_is_reported_and_made_again(
     whole = image.read_text()
     image.write_text("".join(line for line in whole.splitlines(keepends=True) if "needed" not in line))
 
-    [drift] = locking.check_locks(tmp_path, ["own"], lambda _: None)
+    # The mirrors may have newer packages than the locked base on any day
+    [drift] = [drift for drift in _check(tmp_path, "own") if drift.kind is not DriftKind.NEWER_SYSTEM]
     assert (drift.kind.value, drift.text) == ("changed after `bake lock` wrote it", "requirements.txt.lock")
     assert pin("own") == ("needed 1.0 added in own",)
     assert image.read_text() == whole
