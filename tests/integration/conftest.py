@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from uv import find_uv_bin
@@ -20,6 +21,7 @@ from bakehouse.plan.workspace import Workspace, open_workspace, select
 from bakehouse.util.file_lock import exclusive
 from tests.integration.fleet import FLEET, Fleet
 from tests.integration.ports import kept_port
+from tests.integration.projects import Project
 from tests.integration.sagemaker_sdk import Aws, moto_for_aws
 from tests.support.programs import install
 
@@ -62,6 +64,20 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     with kept_port() as port:
         (root / "pyproject.toml").write_text(f"[tool.bakehouse]\nregistry_port = {port}\n")
         yield open_workspace(root)
+
+
+@pytest.fixture
+def unique() -> str:
+    """Text that makes a step unique, so that it is not cached."""
+    return uuid4().hex
+
+
+@pytest.fixture
+def project(tmp_path: Path, unique: str) -> Iterator[Project]:
+    """A project without images; what it builds is removed at the end."""
+    project = Project(tmp_path, unique[:8])
+    yield project
+    project.remove()
 
 
 @pytest.fixture(scope="session")

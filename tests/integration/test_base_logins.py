@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -35,11 +35,9 @@ def base(tmp_path: Path, ecr_stub: EcrStub) -> str:
 
 
 @pytest.fixture
-def project(tmp_path: Path, base: str) -> Iterator[Project]:
-    project = Project(tmp_path, uuid4().hex[:8])
+def project(project: Project, base: str) -> Project:
     project.add("extended", f"FROM {base}\nCOPY added /\n", {"added": uuid4().hex})
-    yield project
-    project.remove()
+    return project
 
 
 def bake(project: Project, environment: Mapping[str, str]) -> dict[str, buildx.BakedImage]:

@@ -9,9 +9,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -39,19 +37,6 @@ IMAGE = """\
 FROM {base} AS image
 COPY --link --from=shared /out/ /
 """
-
-
-@pytest.fixture
-def unique() -> str:
-    """Text that makes a step unique, so that it is not cached."""
-    return uuid4().hex
-
-
-@pytest.fixture
-def project(tmp_path: Path, unique: str) -> Iterator[Project]:
-    project = Project(tmp_path, unique[:8])
-    yield project
-    project.remove()
 
 
 def add_shared(project: Project, unique: str, *names: str) -> None:

@@ -3,7 +3,6 @@
 import ensurepip
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -39,13 +38,6 @@ python3 /tmp/{pip}/pip install --require-hashes --target /installed -r /tmp/want
 echo {unique}
 END
 """
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
-    project = Project(tmp_path, uuid4().hex[:8])
-    yield project
-    project.remove()
 
 
 def test_pip_in_a_step_asks_this_machine_alone(project: Project, tmp_path: Path) -> None:

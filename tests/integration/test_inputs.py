@@ -2,9 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
@@ -38,15 +36,8 @@ head -c 100000 /dev/urandom > "$2"
 
 
 @pytest.fixture
-def unique() -> str:
-    """Text that makes a step unique, so that it is not cached."""
-    return uuid4().hex
-
-
-@pytest.fixture
-def project(tmp_path: Path, unique: str) -> Iterator[Project]:
+def project(project: Project, unique: str) -> Project:
     """Two images that share a stage, which reads an equal list under the name of the image."""
-    project = Project(tmp_path, unique[:8])
     for name in ("one", "two"):
         text = DOCKERFILE.format(base=base(), unique=unique, epoch=EPOCH, name=name)
         project.add(name, text)
@@ -54,8 +45,7 @@ def project(tmp_path: Path, unique: str) -> Iterator[Project]:
         write(project, name, "components/part/placed", "placed\n", 0o644)
         write(project, name, f"lists/{name}.txt", "a==1\n", 0o644)
         write(project, name, f"requirements/{name}.txt", name, 0o644)
-    yield project
-    project.remove()
+    return project
 
 
 def write(project: Project, image: str, name: str, content: str, mode: int) -> Path:

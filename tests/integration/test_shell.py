@@ -6,9 +6,7 @@ import os
 import pty
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from select import select
-from uuid import uuid4
 
 import docker
 import pytest
@@ -40,18 +38,6 @@ RUN touch last
 FROM {base} AS image
 COPY --link --from=tool /out/ /
 """
-
-
-@pytest.fixture
-def unique() -> str:
-    return uuid4().hex
-
-
-@pytest.fixture
-def project(tmp_path: Path, unique: str) -> Iterator[Project]:
-    project = Project(tmp_path, unique[:8])
-    yield project
-    project.remove()
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 import ensurepip
 import hashlib
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -44,13 +43,6 @@ COPY wanted.txt /tmp/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca \\
     python3 /tmp/{pip}/pip install --require-hashes --target /installed -r /tmp/wanted.txt && echo {unique}
 """
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
-    project = Project(tmp_path, uuid4().hex[:8])
-    yield project
-    project.remove()
 
 
 @pytest.fixture

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.python_lock import normal_name
+from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import BakehouseError, ConflictError, RecipeError
 from bakehouse.lock import apt_suite, locking
+from bakehouse.resolve.resolver import Resolution, resolve
 from tests.support.trees import Tree
 from tests.support.wheels import sha256, wheel
 
@@ -27,8 +30,9 @@ HEAD = ONE.replace("${python}", "3.11").replace("requirements: requirements.txt\
 
 
 @pytest.fixture
-def project(tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_images_only: None) -> Tree:
-    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
+def beside_bakehouse(empty: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tree:
+    """A project and a directory of wheels, beside Bakehouse's own recipes; nothing else is locked."""
+    empty.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
     wheels = tmp_path / "wheels"
     for version in ("1.0", "2.0"):
         wheel(wheels, "plain", version)
@@ -45,6 +49,12 @@ def project(tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_ima
     monkeypatch.setattr(locking, "pin", lambda *_, **__: ())
     monkeypatch.setattr(apt_suite, "lock", lambda *_, **__: ())
     monkeypatch.setattr(apt_suite, "drift", lambda *_, **__: {})
+    return empty
+
+
+@pytest.fixture
+def project(beside_bakehouse: Tree, tree: Tree, own_images_only: None) -> Tree:
+    """A project with components of its own."""
     return tree
 
 
@@ -62,6 +72,25 @@ def kinds(tree: Tree) -> list[str]:
     return [
         f"{drift.kind.value}: {drift.where}" for drift in locking.check_locks(tree.root, (), lambda _: None)
     ]
+
+
+def test_bakehouses_images_are_not_resolved_if_a_project_has_no_components(
+    beside_bakehouse: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside_bakehouse.write("images/requirements.txt", "plain\n")
+    beside_bakehouse.write("images/own.yaml", ONE.replace("${python}", "3.11"))
+    resolved: set[str] = set()
+
+    def recorded(recipe: Recipe, catalog: Catalog) -> Resolution:
+        resolved.add(recipe.name)
+        return resolve(recipe, catalog)
+
+    monkeypatch.setattr(locking, "resolve", recorded)
+
+    run(beside_bakehouse, "own")
+
+    assert rows(beside_bakehouse) == ["plain==2.0"]
+    assert resolved == {"own"}
 
 
 def test_one_file_is_locked_for_two_pythons(project: Tree) -> None:
