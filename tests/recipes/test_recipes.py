@@ -714,6 +714,17 @@ def test_a_cpu_image_has_both_libraries_where_all_checksums_are_known() -> None:
     assert all(wheel.sha256 for wheel in wheels)
 
 
+def test_components_that_are_compiled_with_cuda_require_its_compiler() -> None:
+    templates = RECIPES.glob("components/*/install.j2")
+    # A build is told where the toolkit is
+    compiled = {path.parent.name for path in templates if "=/usr/local/cuda" in path.read_text()}
+    assert {"aws-ofi-nccl", "horovod-nccl", "librmm", "nccl", "nccl-tests"} <= compiled
+    for name in compiled:
+        for spec in catalog().components[name].specs:
+            required = {requirement.name for requirement in spec.requires}
+            assert required & {"nvcc", "cuda-nvcc"}, spec
+
+
 def test_components_that_are_compiled_ship_their_licence_texts() -> None:
     templates = {path.parent.name: path.read_text() for path in RECIPES.glob("components/*/install.j2")}
     compiled = {
