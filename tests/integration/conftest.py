@@ -28,12 +28,10 @@ from tests.support.programs import install
 LONG = (
     # The first builds the fleet; those after it need none of it. Others would wait for it.
     *("test_pytorch_launchers", "test_estimator", "test_estimator_check", "test_provision"),
-    *("test_pipelines", "test_projects", "test_foreign_host", "test_bootstrap", "test_push_race"),
+    *("test_pipelines", "test_projects", "test_foreign_host", "test_bootstrap"),
     *("test_mmdebstrap", "test_daemon", "test_regions", "test_push", "test_push_faults"),
-    "test_benchmarks",
     *("test_main_job", "test_run_failures", "test_smoke", "test_tensorflow_launchers"),
     *("test_mpi_launchers", "test_launchers", "test_size_report", "test_killed_clusters"),
-    "test_killed_tasks",
 )
 """The files that take longest, of about a minute or more."""
 

@@ -7,21 +7,14 @@ import pytest
 
 from tests.support.benchmarks import SHORT_WITH_ENGINE, SHORT_WITHOUT_JSON, messages_of, report_of
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.projects, pytest.mark.timeout(900)]
 
 AS_ROOT = ("pull", "layer_push", "push_faults")
 """Benchmarks that start an engine, read its process or mount a small disk."""
 
 
-LONG = ("fleet_build", "own_code")
-"""Benchmarks whose short runs take longer than a minute."""
-
-
 @pytest.mark.usefixtures("fleet")
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.projects] if name in LONG else []) for name in SHORT_WITH_ENGINE],
-)
+@pytest.mark.parametrize("name", SHORT_WITH_ENGINE)
 def test_both_sides_do_the_same_work(name: str, tmp_path: Path) -> None:
     """The fleet has the base and the toolchain of the images."""
     if name in AS_ROOT and os.geteuid() != 0:
