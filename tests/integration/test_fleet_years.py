@@ -28,20 +28,21 @@ IMAGE = "search-py311-deb12"
 
 @dataclass(frozen=True)
 class Clone:
-    """A clone of the repository, with a home directory and a umask of its own."""
+    """A clone of the repository, with a home directory, a umask and a time zone of its own."""
 
     root: Path
     home: Path
     umask: int = 0o022
+    time_zone: str = "UTC"
 
     def bake(self, *words: str, code: int = 0) -> str:
         """Run a command; return both of its outputs."""
         command = [str(HOME / "bake"), *words]
-        environment = os.environ | {"HOME": str(self.home), "NO_COLOR": "1", "GITHUB_ACTIONS": ""}
+        variables = {"HOME": str(self.home), "TZ": self.time_zone, "NO_COLOR": "1", "GITHUB_ACTIONS": ""}
         result = subprocess.run(
             command,
             cwd=self.root,
-            env=environment,
+            env=os.environ | variables,
             capture_output=True,
             text=True,
             umask=self.umask,
@@ -100,7 +101,8 @@ def fleet(tmp_path: Path) -> Clone:
 
 
 def cloned(fleet: Clone, name: str) -> Clone:
-    other = Clone(fleet.root.parent / name, fleet.root.parent / f"{name}-home", umask=0o077)
+    parent = fleet.root.parent
+    other = Clone(parent / name, parent / f"{name}-home", umask=0o077, time_zone="Pacific/Kiritimati")
     other.home.mkdir()
     git(fleet.root, "clone", "--quiet", str(fleet.root), str(other.root))
     return other
