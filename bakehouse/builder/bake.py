@@ -1,4 +1,4 @@
-"""Bake of images while this machine serves their files to the build steps."""
+"""Bake images while this machine serves their files to the build steps."""
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
@@ -48,8 +48,8 @@ def bake_with_inputs(
 ) -> dict[str, buildx.BakedImage]:
     """Build all targets as one graph, as `buildx.bake` does, and report the downloads meanwhile.
 
-    `builder` builds instead of the engine. `check` is called again and again, and may raise an exception to
-    stop the build. Raises ImagesFailed as soon as a download fails; the images that do not need the file can
+    `builder` builds instead of the engine. `check` is called repeatedly, and may raise an exception to stop
+    the build. Raises ImagesFailed as soon as a download fails; the images that do not need the file can
     still be built.
     """
     names = {target.name for target in targets}

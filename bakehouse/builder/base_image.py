@@ -1,7 +1,7 @@
-"""Bootstrapped base images: made from locked Debian packages, without programs of Debian and a registry.
+"""Bootstrapped base images: made from locked Debian packages, without Debian's tools and without a registry.
 
-Python unpacks the essential packages, BuildKit lets the base's own dpkg install all of them without network,
-and Python packs the result as one layer. A base therefore has the same digest on every machine.
+Python unpacks the essential packages. BuildKit runs the base's own dpkg, which installs all packages without
+a network. Python packs the result as one layer. A base therefore has the same digest on every machine.
 """
 
 import json
@@ -165,7 +165,7 @@ def _install(
         cause = error.diagnostics[0]
         reason = cause.message.removeprefix(f"image `{name}` failed to build: ")
         message = f"base `{base.reference}` could not be made: {reason}"
-        # The Dockerfile is removed
+        # The hint of an error with a location refers to the Dockerfile, which is removed
         hint = "" if cause.location else cause.hint
         log = tuple(fact for fact in cause.facts if fact[0] == "log")
         raise BuildError(message, facts=log, tail=cause.tail, hint=hint) from error

@@ -17,7 +17,8 @@ _CAPABILITY = "SCHILY.xattr.security.capability"
 def write_layer(exported: Path, to: IO[bytes]) -> None:
     """Write the archive of an exported root file system as a layer.
 
-    Its entries are sorted. No time is after that of all images. The first name of a file has the content.
+    The entries are sorted. Modification times are limited to `EPOCH`. If a file has several names, the first
+    one has the content.
     """
     with (
         tarfile.open(exported) as source,
@@ -53,7 +54,7 @@ def _entry(path: str, member: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.type, entry.mode, entry.linkname = member.type, member.mode & 0o7777, member.linkname
     entry.uid, entry.gid, entry.size = member.uid, member.gid, member.size
     entry.devmajor, entry.devminor = member.devmajor, member.devminor
-    # The time of a directory is that of its last change, on some engines that of its copy
+    # Some engines keep the time of a directory's last change, others set the time of its copy
     entry.mtime = EPOCH if member.isdir() else min(int(member.mtime), EPOCH)
     if _CAPABILITY in member.pax_headers:
         entry.pax_headers = {_CAPABILITY: member.pax_headers[_CAPABILITY]}

@@ -36,10 +36,10 @@ from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.terminal import Reporter
 
 MAX_TARGETS = 24
-"""Images of one call of the engine: with 60, each with training code, it did not read the code in time."""
+"""Maximum per call of the engine: with 60 images, it did not read their training code in time."""
 _MAX_NAMES = 5
 _MAX_CONCURRENT_VERIFICATIONS = 3
-"""Each is a container that imports a framework: more would need more memory than they save time."""
+"""Each one runs a container that imports a framework, so more need much memory and save little time."""
 
 Verify = Callable[[BuiltImage], object]
 """Verifies one image and raises BuildError on a mismatch; skips images that it verified before."""

@@ -21,14 +21,14 @@ class BuildOptions:
     offline: bool = False
     """Use local files only, not the network."""
     builders: tuple[str, ...] = ()
-    """Names of remote builders; the available ones build. Empty means the engine."""
+    """Names of remote builders; the available ones are used. Empty means the engine."""
     cache: str = ""
     """Repository of a build cache; empty means none."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """Everything that the steps of a build share. Its images are rendered below `project.images`."""
+    """Data that the steps of a build share. The images are rendered below `project.images`."""
 
     project: ProjectSettings
     engine: Engine
@@ -41,7 +41,7 @@ class BuildContext:
     builders: RemoteBuilders | None = None
     """Builders that build instead of the engine."""
     cache: StageCache | None = None
-    """Cache that stages are read from, and written to."""
+    """Cache that stages are read from and written to."""
     sends_files: bool = False
     """The engine receives the files of steps with the build, because they cannot reach this host."""
 

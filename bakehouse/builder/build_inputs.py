@@ -38,9 +38,9 @@ trusted-host = {host}
 timeout = {seconds}
 """
 _SERVED_SECONDS = 86400
-"""The answer arrives once the file is downloaded, which can take long."""
+"""The response starts when the download of the file is complete, which can take long."""
 _SERVED_APT_SECONDS = 600
-"""apt has one time-out, also for mirrors of packages that are not locked."""
+"""apt has a single time-out, which also applies to the mirrors of packages that are not locked."""
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy")
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----")
 _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
@@ -75,7 +75,7 @@ class StepNeeds:
     suites: tuple[str, ...] = ()
     """Debian releases of bases that configure no mirror."""
     suites_of_own_steps: tuple[str, ...] | None = None
-    """Debian releases that users' own steps need, if files are served to the others; None means all."""
+    """Debian releases that users' own steps need, if all other steps get served files; None means all."""
     proxies: bool = True
     """Steps may download files that this machine does not serve."""
     has_own_steps: bool = False
@@ -107,10 +107,10 @@ def build_inputs(
 ) -> Iterator[BuildInputs]:
     """Collect the inputs of a build's steps, and serve `downloads` while the context lasts.
 
-    With `downloads`, steps get files only from this machine and use no index and no mirror. Without, they use
-    the mirrors and indexes directly; unreachable ones are reported and left out. If files are served, steps
-    get only the mirrors that users' own steps need, and proxies only if they need them: proxies are variables
-    of all steps and can contain credentials.
+    With `downloads`, steps get files only from this machine and use neither indexes nor mirrors. Without it,
+    they use mirrors and indexes directly; unreachable ones are reported and left out. If files are served,
+    steps get only the mirrors that users' own steps need. They get proxies only if they need them, because
+    proxies are variables of all steps and can contain credentials.
     """
     with contextlib.ExitStack() as stack:
         url, host = "", EngineHost()
@@ -121,7 +121,7 @@ def build_inputs(
             proxies = proxies if needs.proxies else {}
         else:
             texts, proxies = _direct_inputs(project.mirrors, project.ca, report, environment)
-        # The mirrors may have to be asked, which takes seconds.
+        # This may query the mirrors, which takes seconds.
         suites = needs.suites if not url or needs.suites_of_own_steps is None else needs.suites_of_own_steps
         texts["sources"] = _source_list(project, suites)
         secrets = stack.enter_context(_secrets(texts, project.state))
@@ -132,7 +132,7 @@ def build_inputs(
 def remote_inputs(
     project: ProjectSettings, report: Reporter, needs: StepNeeds, environment: Mapping[str, str] = os.environ
 ) -> Iterator[BuildInputs]:
-    """Collect the inputs of steps that cannot reach this host. Their files are contexts of the build.
+    """Collect the inputs of steps that cannot reach this host. The build sends their files as contexts.
 
     Settings of this machine, which may contain credentials, are passed only if users' own steps need them.
     """

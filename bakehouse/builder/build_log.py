@@ -14,7 +14,7 @@ from bakehouse.util.terminal import clip
 
 _MAX_BUILDS = 10
 _MAX_CHARACTERS = 120
-"""Length of a step's text."""
+"""Maximum length of a step's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Build:
     builder: str
     """Names of remote builders; empty for the engine of this machine."""
     steps: tuple[StepTime, ...]
-    """In order of their start, which counts from the start of the build."""
+    """Sorted by their start times, which are relative to the start of the build."""
 
 
 def record_build(build: Build, state: Path) -> None:
@@ -58,7 +58,7 @@ def load_builds(state: Path) -> tuple[Build, ...]:
     try:
         return decode(parse_json(_path(state).read_bytes()), tuple[Build, ...])
     except (OSError, ValueError):
-        # The next build writes it again
+        # The next build replaces it
         return ()
 
 

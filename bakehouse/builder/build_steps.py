@@ -1,4 +1,4 @@
-"""Steps of rendered Dockerfiles by key, which images that run the same step share."""
+"""Steps of rendered Dockerfiles, identified by keys. Images that run the same step share its key."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ StepKey = NewType("StepKey", str)
 CACHE_EXPORT = "mode=max,image-manifest=true,oci-mediatypes=true,compression=zstd"
 """Options of a cache export by BuildKit."""
 _INPUTS = "inputs"
-"""Stage whose files are mounted one by one, so that a step depends on those alone."""
+"""Stage whose files are mounted one by one, so that a step depends only on those that it mounts."""
 _RUNS = ("RUN", "COPY", "ADD")
 
 
@@ -32,7 +32,7 @@ class BuildStep:
     end: int
     """Number of its last line; comments and blank lines that follow belong to it."""
     needs: frozenset[StepKey]
-    """All steps that it builds on, and itself."""
+    """Keys of all steps that it builds on, and its own key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class _State:
 def read_steps(dockerfile: str, directory: Path, code: Path) -> tuple[BuildStep, ...]:
     """Return the steps that the last stage of a Dockerfile needs, in their order.
 
-    `directory` is the context, and `code` has the files of the stage of training code. Linked copies are left
-    out, because BuildKit only lists their layers. What they copy counts.
+    `directory` is the context, and `code` has the files of the stage of training code. Copies with `--link`
+    are left out, because BuildKit only lists their layers. The steps that they copy from are included.
     """
     steps: list[BuildStep] = []
     stages: dict[str, _State] = {}
@@ -76,7 +76,7 @@ def read_steps(dockerfile: str, directory: Path, code: Path) -> tuple[BuildStep,
 
 
 def part_of(target: Target, dockerfile: str, step: BuildStep, *, name: str, cache_to: str) -> Target:
-    """Return a target with a name that ends with a step of another one, and exports it to a cache."""
+    """Return a target that builds `target` up to a step, and exports the result to a cache."""
     # Its lines keep their numbers
     text = "".join(dockerfile.splitlines(keepends=True)[: step.end])
     return replace(

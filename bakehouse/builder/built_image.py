@@ -23,7 +23,7 @@ class BuiltImage:
     """Digest in the engine's store, for requests to the engine."""
     bytes: int
     is_rehearsed: bool = False
-    """True if the image contains stubs: whatever its name, it is not a build of that image."""
+    """True if the image contains stubs. Then it is not a build of the named image."""
 
     @classmethod
     def stored_as(cls, stored: StoredImage, image: Image, engine: Engine, state: Path) -> Self:
@@ -33,7 +33,7 @@ class BuiltImage:
 
 
 def configuration_digest(stored: Digest, engine: Engine, state: Path) -> Digest:
-    """Return the digest of the configuration of a stored image; it is remembered under `state`.
+    """Return the digest of the configuration of a stored image, and cache it under `state`.
 
     An engine with the containerd store names an image by its manifest and does not show the configuration.
     """

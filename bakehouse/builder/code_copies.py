@@ -19,7 +19,7 @@ def code_directory(state: Path, image: str) -> Path:
 
 
 def write_code(image: Image, state: Path) -> None:
-    """Write the checked copies of an image's training code, and remove those of removed files."""
+    """Write the checked copies of an image's training code, and remove the copies of deleted files."""
     directory, copies = code_directory(state, image.name), dockerfile.code_copies(image)
     for copy in copies:
         copy.write(directory.parent)
@@ -35,7 +35,7 @@ def write_code(image: Image, state: Path) -> None:
 def require_modes(image: Image, images: Path, state: Path) -> None:
     """Raise BuildError if the copies of an image's files and code do not have the modes of the image.
 
-    The engine takes the mode of a file from the file system, so others would get another digest.
+    The engine takes the mode of a file from the file system, so other modes would change the digest.
     """
     places = [(images, dockerfile.file_copies(image)), (state / "code", dockerfile.code_copies(image))]
     for directory, copies in places:

@@ -7,15 +7,15 @@ from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.util.hashing import key_of
 
 _UNPACKED_RATIO = 3.2
-"""Size of an installed wheel relative to the wheel file: torch 2.13 with CUDA 13.0, measured."""
+"""Size of an installed wheel relative to the wheel file, measured with torch 2.13 and CUDA 13.0."""
 _UNPACKED_DEB_RATIO = 3.2
-"""Size of installed Debian packages relative to their files; the base of Debian 13 has 2.9, measured."""
+"""Size of installed Debian packages relative to their files. The base of Debian 13 has a ratio of 2.9."""
 _SYSTEM_BYTES = 600_000_000
 """Size of a vendor base with distribution packages, whose locks have no size."""
 
 
 def layer_bytes(image: Image) -> Mapping[str, int]:
-    """Return the estimated unpacked size of what an image consists of, by key: images share equal keys."""
+    """Return the estimated unpacked size of each part of an image, by key. Shared parts have equal keys."""
     foundation, base = image.keyed.foundation, image.base
     system = key_of(foundation.key, image.apt, [deb.sha256 for deb in image.apt_debs])
     if isinstance(base, BootstrappedBase):
@@ -35,7 +35,7 @@ def layer_bytes(image: Image) -> Mapping[str, int]:
 
 
 def expected_bytes(images: Iterable[Image], kept: Collection[str] = ()) -> int:
-    """Estimate the unpacked size of images. Shared layers count once; `kept` ones take no further space."""
+    """Estimate the unpacked size of images. Shared layers count once; layers in `kept` do not count."""
     sizes = {key: size for image in images for key, size in layer_bytes(image).items()}
     return sum(size for key, size in sizes.items() if key not in kept)
 

@@ -1,7 +1,7 @@
-"""Builds on several builders at the same time, which run each step that their images share once.
+"""Builds on several builders at the same time. Steps that their images share run only once.
 
 One builder runs the shared steps. Their results travel through the session of buildx to a directory of this
-machine, as caches of BuildKit, from which the other builders read what they lack. So builders need no route
+machine, as caches of BuildKit. The other builders read missing results from there. So builders need no route
 to each other and no registry.
 """
 
@@ -28,7 +28,7 @@ from bakehouse.util.terminal import Reporter
 _TICK_SECONDS = 0.25
 
 Bake = Callable[[str, Sequence[buildx.Target], Callable[[], None]], dict[str, buildx.BakedImage]]
-"""Builds targets on a builder, and calls a function again and again, whose errors stop the build."""
+"""Builds targets on a builder, and repeatedly calls a function whose exceptions stop the build."""
 Take = Callable[[Mapping[str, buildx.BakedImage]], object]
 """Receives built images."""
 
@@ -53,7 +53,7 @@ class DistributedBuild:
     """Steps that can be read from the layout, with all steps below them."""
 
     def run(self, targets: Sequence[buildx.Target], bake: Bake, take: Take) -> None:
-        """Build each target on its builder. Raises ImagesFailed for failed ones, after the others."""
+        """Build each target on its builder. Raises ImagesFailed for failed ones after building the others."""
         by_name = {target.name: target for target in targets}
         if self.schedule.shared and not self._passed_on:
             self._run_all([partial(self._run_shared, by_name, bake)])
@@ -71,14 +71,14 @@ class DistributedBuild:
         try:
             self._call(self.schedule.first, [*parts.values()], bake)
         except ImagesFailed:
-            # A build of all images on one builder finds those that fail
+            # Build all images on one builder, which shows the ones that fail
             self.schedule = Schedule({self.schedule.first: tuple(self.steps)}, frozenset(), "", 0.0)
             return
         self._passed_on = frozenset(parts)
         self.results.keep_tags(parts)
 
     def _parts(self, targets: Mapping[str, buildx.Target]) -> Iterator[tuple[StepKey, buildx.Target]]:
-        """Yield targets that end with a shared step, for those shared steps that no other one builds on."""
+        """Yield a target that ends with a shared step, for each shared step that no other one builds on."""
         shared = {
             step.key: (name, step)
             for name in targets
@@ -178,13 +178,13 @@ def record_steps(directory: Path, builder: str, image: str, steps: Sequence[Buil
 
 
 def recorded_steps(directory: Path) -> dict[str, set[StepKey]]:
-    """Return the steps that the caches of builders have, as far as they built images last."""
+    """Return the steps in the cache of each builder, as recorded by the last build of each image."""
     steps: dict[str, set[StepKey]] = {}
     for path in sorted((directory / "built").glob("*.json")):
         try:
             content = parse_json(path.read_bytes())
             steps.setdefault(str(content["builder"]), set()).update(map(StepKey, content["steps"]))
         except (OSError, ValueError, KeyError, TypeError):
-            # Only an estimate depends on it, and the next build writes it again
+            # It is only used for an estimate, and the next build replaces it
             continue
     return steps

@@ -1,4 +1,4 @@
-"""Records of the steps at which builds failed: `failed-steps/<image>.json`. A shell opens before them."""
+"""Records of the steps at which builds failed: `failed-steps/<image>.json`. `bake shell` uses them."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ class FailedSteps:
     """Steps at which the last build of an image failed."""
 
     key: str
-    """Build key of the image: with another key it has other steps."""
+    """Build key of the image. With another key, the steps may differ."""
     positions: Mapping[str, str]
     """Position of the step in each stage, such as `2/3`."""
 
@@ -42,7 +42,7 @@ def position_of(image: Image, stage: str, state: Path) -> str:
     try:
         failed = decode(parse_json(_path(image, state).read_bytes()), FailedSteps)
     except (OSError, ValueError):
-        # A shell then finds the step by a build of the stage
+        # `bake shell` then builds the stage to find the step
         return ""
     return failed.positions.get(stage, "") if failed.key == image.key else ""
 
@@ -58,7 +58,7 @@ def with_shells(error: ImagesFailed) -> Iterator[Diagnostic]:
 
 
 def _has_files(step: Step) -> bool:
-    """Return whether there are files before a step: it is not the base of its stage."""
+    """Return whether a stage has files before a step. It has none before its base."""
     return not step.text.startswith("FROM ")
 
 

@@ -2,8 +2,8 @@
 
 `serve` offers the files of a plan below a secret prefix: `sha256/<hash>/<file>` is a file,
 `simple/<project>/` is a page of a package index. `serve_stubs` offers a directory of stub packages as an apt
-repository; apt sends a secret because it reaches the server as a proxy. Both answer GET and HEAD only, and
-nothing else on this machine can be read.
+repository. apt uses that server as a proxy, with the secret as password. Both answer only GET and HEAD, and
+serve no other files of this machine.
 """
 
 import base64
@@ -100,7 +100,7 @@ class FileIndex:
         if file is None:
             return None
         stages = self._stages.get(file, [])
-        # With several stages, any of them may have asked, and the others may be built already.
+        # If several stages need the file, the stage of the request is unknown, and some may be built already.
         for other in stages[0] if len(stages) == 1 else ():
             if other.sha256 and other != file:
                 self._fetcher.ask(other)
@@ -138,7 +138,7 @@ def _serve(find: Find, host: EngineHost, authorization: str = "") -> Iterator[st
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_SECONDS
-    # Else the body waits 40 ms until the client acknowledges the headers
+    # Otherwise the body waits 40 ms until the client acknowledges the headers
     disable_nagle_algorithm = True
     find: Find
     authorization: str

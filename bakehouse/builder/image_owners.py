@@ -1,6 +1,6 @@
-"""The images that each directory of a project built, so that cleaning one keeps the images of others.
+"""Record of the project directory that built each image, so that cleaning one keeps the images of others.
 
-Two projects, or two clones of one, may have images of the same name. Their names in the engine do not tell
+Two projects, or two clones of one, may have images of the same name. Their names in the engine do not show
 which directory built them, and a label would give clones different digests.
 """
 
@@ -44,7 +44,7 @@ def record(project: ProjectSettings, names: Collection[str]) -> None:
 
 
 def read(project: ProjectSettings) -> ImageOwners:
-    """Return the recorded owners of images. Directories that are gone own none."""
+    """Return the recorded owners of images. Directories that no longer exist own none."""
     path = _path(project)
     others: dict[str, Path] = {}
     for other in sorted(path.parent.glob("*.json")):

@@ -33,7 +33,7 @@ class PackedImage:
 
 @dataclass(frozen=True, slots=True)
 class Packer:
-    """Packs images of one engine; what was compressed once is kept in the cache for all projects."""
+    """Packs images of one engine. Compressed layers are kept in a cache that all projects share."""
 
     engine: Engine
     cache: Path
@@ -41,7 +41,8 @@ class Packer:
     def pack(self, built: BuiltImage, form: Form, report: Reporter, until: float = NEVER) -> PackedImage:
         """Return an image with all layers in the cache.
 
-        Raises PublishError if the image is gone, OverdueError if another image is compressed at `until`.
+        Raises PublishError if the image is gone, OverdueError if another image is still being compressed
+        at `until`.
         """
 
         def wait() -> None:
@@ -95,7 +96,7 @@ class Packer:
             config = self._config_path(digest).read_bytes()
         except OSError:
             return None
-        # A file that was damaged on disk is written again.
+        # A damaged file counts as missing and is written again.
         return config if digest_of(config) == digest else None
 
     def _config_path(self, digest: Digest) -> Path:

@@ -42,7 +42,7 @@ class Progress:
 
     @classmethod
     def on(cls, stream: TextIO, *, json: bool = False, brief: float = _BRIEF_SECONDS) -> Self:
-        """Choose the mode by the stream: a table on a terminal, else lines; JSON on request.
+        """Choose the mode by the stream: a table on a terminal, otherwise lines; JSON on request.
 
         Unless verbose, stages of fewer than `brief` seconds are counted, not reported.
         """
@@ -112,7 +112,7 @@ class Progress:
             self._report_running(now)
 
     def report(self, text: str) -> None:
-        """Print a line of another source."""
+        """Print a line that does not come from an event."""
         with self._lock:
             self._write(text, {"event": "note", "text": text})
 
@@ -162,7 +162,7 @@ class Progress:
     def _stages(self, works: Sequence[Work]) -> list[list[Work]]:
         """Return the steps of each stage that has steps whose end was not printed.
 
-        The steps of a stage are those of one image: images can have different stages of one name.
+        Steps are grouped by image, because images can have different stages of the same name.
         """
         stages: dict[tuple[str, ...], list[Work]] = {}
         for work in works:
@@ -202,7 +202,7 @@ class Progress:
 
     def _heartbeat(self, running: Sequence[Work], now: float) -> str:
         """Return the line for a build that printed nothing for a while."""
-        # Steps of BuildKit's own are not shown, but can take long, such as asking a registry for a base.
+        # BuildKit's internal steps are not shown, but can take long, such as querying a registry for a base.
         works = running or [work for work in self._times.works.values() if work.is_running]
         if not works:
             return "still waiting for the engine: no step is running"
@@ -251,7 +251,7 @@ class Progress:
 
 
 def _images(work: Work) -> str:
-    """Return the images of a step, only the first few of many, and its builder."""
+    """Return the first few images of a step, the number of the others, and the builder."""
     names = list(work.images)
     if len(names) <= _MAX_IMAGES:
         return f"{', '.join(names)}{_builder(work)}"

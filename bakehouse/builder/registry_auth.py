@@ -69,7 +69,7 @@ def docker_logins(
 def ecr_logins(
     references: Iterable[str], project: ProjectSettings, report: Reporter
 ) -> Iterator[dict[str, str]]:
-    """Log in to Amazon ECR for references there, with the settings of the project."""
+    """Log in to Amazon ECR for the references that are there, with the settings of the project."""
     hosts = {host for reference in references if is_ecr(host := reference.partition("/")[0])}
 
     def login(host: str) -> Credentials | None:
@@ -103,6 +103,6 @@ def _merged_logins(config: Mapping[str, Any], logins: Mapping[str, Credentials])
         auth = f"{credentials.username}:{credentials.password}".encode()
         auths[host] = {"auth": base64.b64encode(auth).decode()}
         if config.get("credsStore"):
-            # docker asks the store for each host without a helper; an empty helper selects this file.
+            # docker queries the store for hosts without a helper; an empty helper selects this file.
             helpers[host] = ""
     return {**config, "auths": auths, **({"credHelpers": helpers} if helpers else {})}

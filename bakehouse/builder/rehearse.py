@@ -36,7 +36,7 @@ from bakehouse.util.terminal import Reporter
 SUITE = "bookworm"
 """Debian release of all base stubs, which depend on its Python."""
 _MAX_GROUP_IMAGES = 8
-"""Images in one graph: more would share few more stages, and BuildKit fails on graphs of a hundred images."""
+"""Maximum in one graph: more images share few more stages, and BuildKit fails on graphs of 100 images."""
 _PROBE_SECONDS = 300.0
 _MAX_CONCURRENT_PROBES = 3
 

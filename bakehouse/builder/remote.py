@@ -42,7 +42,7 @@ class RemoteBuild:
     _loaded: dict[str, buildx.BakedImage] = field(default_factory=dict)
     """Images that were built, and that the engine of this machine has."""
     _layouts: dict[str, OciLayout] = field(default_factory=dict)
-    """The layout that receives each image, also if another builder than planned builds it."""
+    """The layout that receives each image, even if a different builder than planned builds it."""
     _manifests: dict[OciLayout, set[Digest]] = field(default_factory=dict)
     """The manifests of these images by layout."""
 
@@ -55,7 +55,7 @@ class RemoteBuild:
         return self.sent.directory
 
     def output(self, builder: str) -> OciLayout:
-        """The images of a builder: two programs must not write to one layout at the same time."""
+        """Return a builder's own layout, because two programs must not write to one at the same time."""
         return OciLayout(self.directory / "images" / builder)
 
     def bake(self, targets: Sequence[buildx.Target]) -> dict[str, buildx.BakedImage]:
@@ -162,13 +162,13 @@ class RemoteBuild:
 def open_remote_build(
     images: Sequence[Image], builders: RemoteBuilders, context: BuildContext
 ) -> Iterator[RemoteBuild]:
-    """Yield a build on remote builders, alone in its project. Bases must be in the engine.
+    """Yield a build on remote builders, the only one of its project at a time. Bases must be in the engine.
 
     Raises UsageError for files without sha256.
     """
     build = RemoteBuild({image.name: image for image in images}, builders, context)
     with sent_files.alone(build.sent):
-        # Parts of images of an interrupted build
+        # Remove partial images of an interrupted build
         for ingest in (*build.directory.glob("images/*/ingest"), build.directory / "shared/ingest"):
             shutil.rmtree(ingest, ignore_errors=True)
         yield build

@@ -16,7 +16,7 @@ from bakehouse.util.terminal import Reporter
 
 T = TypeVar("T")
 _MAX_ATTEMPTS = 3
-"""Limit of builders, or of restarts of one, for a call of buildx."""
+"""Maximum attempts for a call of buildx, on several builders or on one that was restarted."""
 
 
 @dataclass
@@ -75,5 +75,5 @@ class RemoteBuilders:
 
 
 def is_remote(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether builders are others than the engine that the docker client uses."""
+    """Return whether a build uses other builders than the engine of the docker client."""
     return bool(names) and not (len(names) == 1 and builder_preflight.is_own_engine(names[0], environment))

@@ -41,7 +41,7 @@ def essential(packages: Mapping[str, DebFile]) -> tuple[str, ...]:
 
 
 def in_order(names: Iterable[str], packages: Mapping[str, DebFile]) -> tuple[str, ...]:
-    """Return packages in an order in which each comes after those that it pre-depends on."""
+    """Sort packages so that each one comes after its pre-dependencies."""
     ordered: dict[str, None] = {}
     selected = dict.fromkeys(names)
 
@@ -59,7 +59,7 @@ def in_order(names: Iterable[str], packages: Mapping[str, DebFile]) -> tuple[str
 def _needs(
     package: DebFile, packages: Mapping[str, DebFile], providers: Mapping[str, str], *fields: str
 ) -> list[str]:
-    """Return the packages that a package needs: of alternatives, the first that exists."""
+    """Return the packages that a package needs. The first available alternative is used."""
     needed = []
     for field in fields:
         for group in filter(None, package.fields.get(field, "").split(",")):
@@ -76,7 +76,7 @@ def _names(text: str) -> list[str]:
 def write_tree(packages: Sequence[DebFile], platform: str, to: Path) -> None:
     """Write an archive of the files of packages, with the links of a merged /usr first.
 
-    Only BuildKit unpacks it. Raises BuildError for files that are not packages.
+    BuildKit unpacks it. Raises BuildError for files that are not packages.
     """
     links = merged_links(platform)
     with (
@@ -101,7 +101,7 @@ def write_tree(packages: Sequence[DebFile], platform: str, to: Path) -> None:
 
 
 def _copy(archive: tarfile.TarFile, tree: tarfile.TarFile, links: Sequence[str], seen: set[str]) -> None:
-    """Copy the files of a package, below /usr where a link leads there; each directory once."""
+    """Copy the files of a package. Paths follow the links into /usr, and each directory is added once."""
     for member in archive:
         path = _merged(member.name, links)
         if not path or path in links or path.startswith(_SKIPPED) or (member.isdir() and path in seen):

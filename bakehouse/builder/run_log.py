@@ -1,10 +1,10 @@
-"""Log of how far each image was run: `runs.json`, written atomically.
+"""Record of the highest level that each image reached: `runs.json`, written atomically.
 
 Runs are recorded in the project's `build/` directory on this machine. `bake render` copies them to `images/`,
-to be committed with the table of images. So a build alone makes no committed file stale.
+to be committed with the table of images. So a build alone does not change committed files.
 
 A run counts only while the build key of the image stays the same: a change of the recipe, a component or a
-template resets the image to `rendered`. The same holds for the results of its smoke test.
+template resets the image to `rendered`. Its smoke-test results then no longer count.
 """
 
 import json
@@ -34,7 +34,7 @@ _FORMAT_KEY = "$format"
 
 
 class Level(StrEnum):
-    """Level of a run, the highest first."""
+    """Levels of runs, the highest first."""
 
     BUILT = "built"
     REHEARSED = "rehearsed"
@@ -181,7 +181,7 @@ def smoked_run(image: "Image", outcomes: Sequence[tuple[str, "Outcome"]], today:
 
 
 def is_rerun(new: Run, last: Run | None) -> bool:
-    """Return whether a run has results for all checks of the last run. Some of them were run again."""
+    """Return whether a run of selected checks has as many results as the last run of the same build."""
     return (
         last is not None
         and last.key == new.key

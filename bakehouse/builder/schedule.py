@@ -18,7 +18,7 @@ _Shares = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Images by builder, and the steps that run before because images on several builders share them."""
+    """Images by builder, and the steps that run first because images on several builders share them."""
 
     shares: Mapping[str, tuple[str, ...]]
     """Names of images by builder, for builders that get any."""
@@ -43,10 +43,10 @@ class Estimates:
     """Steps in the caches of builders."""
 
     def distribute(self, builders: Sequence[str]) -> Schedule:
-        """Assign each image to a builder, so that the last builder ends early.
+        """Assign each image to a builder, so that the last builder finishes early.
 
-        Of equal estimates, the one with the least work for all builders together is selected, then the order
-        of `builders` decides.
+        If estimates are equal, the assignment with the least total work is selected, then the first one by
+        the order of `builders`.
         """
         shares: _Shares = {}
         for name in sorted(self.images, key=lambda name: (-self._total(self.images[name]), name)):
@@ -89,7 +89,7 @@ def step_seconds(
 ) -> dict[StepKey, float]:
     """Estimate the seconds of steps from measured seconds of stages, by image and stage.
 
-    A stage that was not measured for the image counts as in another image.
+    If a stage was not measured for the image, its time in another image is used.
     """
     by_stage = {stage: value for (_, stage), value in sorted(measured.items())}
     seconds: dict[StepKey, float] = {}

@@ -1,4 +1,4 @@
-"""Files of build steps that travel to BuildKit with the build, where steps cannot reach this host.
+"""Files of build steps that are sent to BuildKit with the build, because steps cannot reach this host.
 
 Bases and the files of steps are images in an OCI layout. BuildKit reads them by digest through the session of
 buildx, and only if it lacks them. An engine without a containerd store cannot read layouts. It loads the
@@ -49,7 +49,7 @@ class SentFiles:
         return OciLayout(self.directory / "inputs")
 
     def retried(self, call: Callable[[], T]) -> T:
-        """Call, and call again with other digests if BuildKit refuses to resume a transfer."""
+        """Call a function. If BuildKit refuses to resume a transfer, call it again with other digests."""
         try:
             return call()
         except TransferBroken:
@@ -92,7 +92,7 @@ class SentFiles:
         return {context: self.layout.context(manifest) for context, manifest in manifests.items()}
 
     def loaded(self, manifests: Mapping[str, Digest]) -> dict[str, str]:
-        """Load the images of files into the engine, and return them as named contexts; remove others."""
+        """Load the images of files into the engine, and return them as named contexts; remove old ones."""
         engine = self.context.engine
         names = {context: f"{_LOADED}{manifest.partition(':')[2]}" for context, manifest in manifests.items()}
         image_owners.record(self.context.project, names.values())
@@ -136,7 +136,7 @@ class SentFiles:
 def bake_with_files(
     targets: Sequence[buildx.Target], images: Mapping[str, Image], context: BuildContext, bake: Bake
 ) -> dict[str, buildx.BakedImage]:
-    """Bake targets on the engine, which receives the files of their steps. Its bases are there."""
+    """Bake targets on the engine, which receives the files of their steps. It already has the bases."""
     sent = SentFiles(context)
     selected = [images[target.name] for target in targets]
     reads_layouts = daemon_info.inspect().containerd_store

@@ -1,7 +1,7 @@
 """Build cache in a registry: one reference for each stage, with the key of the stage as its tag.
 
 Builders read and write it with the logins of this machine, which buildx passes on. A build that cannot use it
-goes on without it.
+continues without it.
 """
 
 import contextlib
@@ -38,14 +38,14 @@ class StageCache:
     """Keys of the stages in the repository."""
     _steps: dict[str, tuple[BuildStep, ...]] = field(default_factory=dict)
     _written: set[StepKey] = field(default_factory=set)
-    """Keys of the stages that running and successful builds write."""
+    """Keys of the stages that running builds write and successful builds wrote."""
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
     @contextlib.contextmanager
     def extended(self, targets: Sequence[buildx.Target]) -> Iterator[list[buildx.Target]]:
-        """Yield targets that read the stages in the repository, and one target for each other stage.
+        """Yield targets that read the stages in the repository, and one target that writes each other stage.
 
-        Builds at the same time write each stage once. A later build writes the stages of a failed one.
+        Concurrent builds write each stage once. If a build fails, a later one writes its stages.
         """
         readers = [
             replace(target, cache_from=(*target.cache_from, *self._sources(target.name)))
@@ -117,7 +117,7 @@ def open_cache(
 
 
 def remove_unused(project: ProjectSettings, reference: str, used: Collection[StepKey]) -> int:
-    """Remove the stages without a use from a build cache, and return their number.
+    """Remove unused stages from a build cache, and return their number.
 
     Raises PublishError if the registry fails or does not delete.
     """

@@ -36,10 +36,10 @@ class StageCut:
     text: str = ""
     """Lines of the step."""
     copies_binds: bool = False
-    """The part ends with copies of what the step binds."""
+    """The part ends with copies of the files in the bind mounts of the step."""
 
     def of(self, dockerfile: str) -> str:
-        """Return the part of a Dockerfile, whose lines may have more mounts."""
+        """Return this part of a Dockerfile, which may be a copy of the original with more mounts."""
         lines = dockerfile.splitlines()[: self.end]
         for mount in self.mounts if self.copies_binds else ():
             if mount.kind == "bind":
@@ -78,7 +78,7 @@ def cut_before(dockerfile: str, stage: str, position: str) -> StageCut | None:
     instructions = [item for item in _instructions(dockerfile) if first < item.line <= last]
     steps = [item for item in instructions if item.keyword in _STEPS]
     number, _, count = position.partition("/")
-    # The end of a stage is certain: its base and the triggers of the base count before its own steps
+    # Count from the end, because the base and its triggers count as steps before those of the stage
     later = int(count) - int(number) if number.isdecimal() and count.isdecimal() else len(steps)
     if not 0 <= later < len(steps):
         return None

@@ -18,9 +18,9 @@ from bakehouse.plan.model import Image
 def build_stage(image: Image, stage: str, reference: str, context: BuildContext) -> StageCut:
     """Build a stage of a rendered image up to the step that fails, as an image named `reference`.
 
-    The step is that of the last build of the image, or the first one that fails now. The image has copies of
-    what the step binds, if they can be made. Without such a step it is the complete stage. Raises BuildError
-    if a stage that it needs fails.
+    The step is the one that failed in the last build, or the first one that fails now. If there is none, the
+    complete stage is built. The image has copies of the files in the step's bind mounts, if possible. Raises
+    BuildError if a stage that it needs fails.
     """
     project = context.project
     dockerfile = (project.images / image.name / "Dockerfile").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def build_stage(image: Image, stage: str, reference: str, context: BuildContext)
     target = target_of(image, project.state)
     part = replace(target, target=f"{image.target}-stage", part_of=image.target, stage=stage)
     try:
-        # A part of an image may read the build cache of a registry, and writes nothing to it
+        # This build may read the build cache of a registry, but does not write to it
         _bake(part, known, image, context)
     except ImagesFailed as error:
         positions = [step.position for step in error.steps if step and step.stage == stage]
@@ -51,7 +51,7 @@ def build_stage(image: Image, stage: str, reference: str, context: BuildContext)
     try:
         _bake(whole, copying, image, context)
     except ImagesFailed:
-        # What the step binds may be what is missing
+        # A file of the bind mounts may be missing
         _bake(whole, cut, image, context)
         return cut
     return copying

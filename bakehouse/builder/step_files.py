@@ -2,7 +2,8 @@
 
 A step that downloads files mounts the secret `pip` or `mirrors`, and its text or the lists that it mounts
 contain the sha256 of each file. `add_mounts` adds one more mount to such steps, of exactly these files. The
-committed Dockerfile stays as it is, and so does the image: its own instructions mount nothing.
+committed Dockerfile does not change. The image does not change either, because its own instructions get no
+mounts.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ DIRECTORY = "/run/bakehouse"
 """Directory of the files in steps."""
 PIP = f"[global]\nno-index = true\nfind-links = {DIRECTORY}/index.html\n"
 MIRRORS = f"copy:{DIRECTORY}/sha256\nfile://{DIRECTORY}/sha256\n"
-"""The same directory for apt, whose method `file` would only make links to it, and then for curl."""
+"""The same directory, first for apt, whose method `file` would only create links, and then for curl."""
 _DOWNLOADS = re.compile(r"--mount=type=secret,id=(?:pip|mirrors)\b")
 _LIST = re.compile(r"--mount=type=bind,from=inputs,source=/(?P<path>[^,\s]+)")
 _SHA256 = re.compile(r"\b[0-9a-f]{64}\b")
@@ -35,7 +36,7 @@ class FileSet:
 
     @property
     def context(self) -> str:
-        """Name of the context: the same for equal files."""
+        """Name of the context, which is the same for equal files."""
         names = "\n".join(f"{file.sha256} {file.file}" for file in self.files)
         return f"{buildx.FILES_CONTEXT}{hashlib.sha256(names.encode()).hexdigest()[:16]}"
 

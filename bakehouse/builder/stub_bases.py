@@ -1,7 +1,7 @@
 """Stubs of base images: a bootstrapped Debian with the paths and version answers of the real base.
 
-They contain what templates may look for: CUDA's directories, libraries that report their version, packages to
-purge, the Python of the real base. None of it computes anything.
+They contain the files that templates may look for: CUDA's directories, libraries that report their version,
+packages to purge, the Python of the real base. The libraries have no other function.
 """
 
 import hashlib
@@ -176,7 +176,7 @@ def _python(need: StubBase, provides: Mapping[str, str]) -> Tree:
 
 
 def _python_packages(provides: Mapping[str, str]) -> dict[str, str]:
-    """Return the Python packages that a base provides; parts of CUDA are packages of a framework."""
+    """Return the Python packages that a base provides. Frameworks install cuDNN and NCCL as packages."""
     packages = {
         _PACKAGES.get(name, name): version
         for name, version in sorted(provides.items())

@@ -36,7 +36,7 @@ GENERIC = HOME / "templates" / "stubs"
 NOTHING = "bakehouse-rehearsal-nothing"
 _VERSION = "0~rehearsal"
 _APT_ALIASES = (
-    # The package of another Python is this release's, under that name.
+    # A package of another Python version depends on the Python of this Debian release.
     (re.compile(r"(?P<lib>lib)?python3\.(?P<minor>\d+)(?P<rest>-[a-z-]+)?"), "{lib}python3{rest}"),
     (re.compile(r"(?P<name>gcc|g\+\+|gfortran|cpp|clang)-\d+"), "{name}"),
 )

@@ -120,7 +120,7 @@ class Rehearsal:
 
 
 def required_bases(image: Image) -> tuple[StubBase, ...]:
-    """Return the bases of an image; each gets a stub or a mark, so that no step is one of a real build."""
+    """Return the bases of an image; each gets a stub or a mark, so that steps differ from a real build."""
     bootstrapped = image.base if isinstance(image.base, BootstrappedBase) else None
     facts = tuple(sorted(image.base_facts.items()))
     base = StubBase(image.base_part, bootstrapped, facts=facts)
@@ -135,7 +135,7 @@ def required_files(
     stubs: dict[str, list[StubFile]] = {}
     for stage in image.stages:
         patterns = dropped(stage_texts.get(stage.name, ""))
-        # Packages cannot be compiled against stubs, nor for the library of a newer Python.
+        # Packages cannot be compiled against stubs, or for a newer Python than that of the stub.
         below = _COPIES.findall(stage_texts.get(stage.name, ""))
         cannot_compile = not real and (any(map(stubs.get, below)) or _has_newer_python(image))
         needs = [
@@ -245,7 +245,7 @@ _PYTHONS = {
 
 
 def _has_real_python(image: Image) -> bool:
-    """Return whether the base's Python is the one of the locks."""
+    """Return whether the base has the Python version of the locks."""
     if not isinstance(image.base, BootstrappedBase):
         return False
     versions = [part.version for part in image.parts if part.component == "python"]
@@ -256,7 +256,7 @@ def _has_real_python(image: Image) -> bool:
 
 
 def _has_newer_python(image: Image) -> bool:
-    """Return whether the image's Python is newer than the stub; build tools need newer modules then."""
+    """Return whether the image's Python is newer than the stub's, so that build tools may lack modules."""
     versions = [part.version for part in image.parts if part.component == "python"]
     versions = versions or [python_of(dict(image.base_part.provides))]
     own = _PYTHONS.get(image.base.suite, "") if isinstance(image.base, BootstrappedBase) else ""

@@ -87,7 +87,7 @@ class Work:
 
     @property
     def stage(self) -> str:
-        """Name of the stage, or of a step of its own."""
+        """Name of the stage, or of a step that belongs to no stage."""
         if self.step.text == EXPORT:
             return "export"
         if self.step.text.startswith(_CACHE):
@@ -99,7 +99,7 @@ class Work:
 
     @property
     def steps_of_stage(self) -> int:
-        """Number of the stage's steps; 0 for a step of its own."""
+        """Number of the stage's steps; 0 for a step that belongs to no stage."""
         is_own = self.stage != self.step.stage
         return 0 if is_own else int(self.step.position.rpartition("/")[2] or 0)
 

@@ -1,4 +1,4 @@
-"""Recognition of images that were already built from the same files, without asking BuildKit."""
+"""Find images that were already built from the same files, without a call to BuildKit."""
 
 import contextlib
 import hashlib
@@ -25,7 +25,7 @@ def find_up_to_date(
 ) -> tuple[BuiltImage, ...]:
     """Return the images that the engine has, under all their names, built from the same files.
 
-    Images with a base without digest are never up to date, because its tag may have moved.
+    Images whose base has no digest are never up to date, because its tag may have moved.
     """
     current = []
     for image in images:
@@ -41,13 +41,13 @@ def find_up_to_date(
 
 
 def built_configuration(image: Image, project: ProjectSettings) -> Digest | None:
-    """Return the digest of the configuration that an image's rendered files were built to, if recorded."""
+    """Return the recorded digest of the configuration that was built from an image's rendered files."""
     digests = _recorded(_record(project, image), _files(project, image))
     return digests.config if digests else None
 
 
 def record_build(built: BuiltImage, project: ProjectSettings) -> None:
-    """Record the digests that an image's rendered files were built to."""
+    """Record the digests that were built from an image's rendered files."""
     content = {
         "files": _files(project, built.image),
         "stored": built.stored,

@@ -1,6 +1,6 @@
 """Verification of a built image: the installed versions of all components match the declared ones.
 
-Each component's smoke.py reads its version; `probes/checks.py` runs them all in one container.
+Each component's smoke.py reads its version; `probes/checks.py` runs all of them in one container.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _RECORD = "verification.json"
 _CONTENTS, _LIBRARIES = (
     InstalledComponent(name, "", "", PROBES / f"{name}.py") for name in ("contents", "libraries")
 )
-"""Checks of the whole image: of its files, and of what the loader finds."""
+"""Checks of the whole image: its files, and the libraries that the loader finds."""
 _IMPORTS = InstalledComponent(REQUIREMENTS, "", "", PROBES / "imports.py")
 """Imports of the packages that the recipe's requirements name."""
 _LONG_CHECK = re.compile(r"^def long_check_(\w+)", re.MULTILINE)
@@ -201,7 +201,7 @@ def check_results(image: Image, answers: str, seconds: float, log: Path, end: st
 def _probed(image: Image, options: ProbeOptions) -> tuple[InstalledComponent, ...]:
     parts: tuple[InstalledComponent, ...] = image.all_parts
     if options.with_checks:
-        # The files first: what a check imports may leave files, such as the fonts that matplotlib found.
+        # Check the files first, because later checks import packages, which can create files.
         parts = (_CONTENTS, *parts, _LIBRARIES, *([_IMPORTS] if image.requirements else ()))
     if options.components is None:
         return parts

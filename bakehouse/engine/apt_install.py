@@ -40,7 +40,7 @@ class AptEntry:
 def release_entry(targets: str, codename: str) -> AptEntry | None:
     """Return the entry that provides a Debian release, from the output of `apt-get indextargets`.
 
-    Other archives use the names of Debian's releases too, so origin and label decide, not the entry's text.
+    Other archives also use the names of Debian's releases, so the entry is selected by origin and label.
     """
     for line in targets.splitlines():
         head, _, entry = line.rpartition("|")
@@ -84,7 +84,7 @@ class Apt:
         self._run(["update"], "could not download the package lists", report)
 
     def add_release(self, own: str, codename: str) -> None:
-        """Add a Debian release to apt's sources; the pin lets apt take only requested packages from it."""
+        """Add a Debian release to apt's sources, pinned so that apt takes only requested packages from it."""
         command = ["apt-get", *self.options, "indextargets", "--format", _FORMAT, "Created-By: Packages"]
         targets = subprocess.run(command, env=_environment(), capture_output=True, text=True).stdout
         entry = release_entry(targets, own)

@@ -1,4 +1,4 @@
-"""Checks of a builder before a build: within five seconds, each fault with its own message.
+"""Checks of a builder before a build, within five seconds and with a separate message for each fault.
 
 buildx reports any fault of a connection as `context deadline exceeded`, after 20 seconds. These checks
 therefore open the connection themselves: TCP, TLS with the builder's certificates, the first HTTP/2 frame.
@@ -36,7 +36,7 @@ SECONDS = 5.0
 OLDEST_BUILDKIT = (0, 11)
 """The first version with SOURCE_DATE_EPOCH; Docker Engine 24 contains it."""
 _ANSWER_SECONDS = 2.0
-"""A BuildKit that is alive sends its settings at once."""
+"""A running BuildKit sends its settings at once."""
 _SOCKETS = ("tcp", "unix")
 """Endpoints that these checks connect to; buildx reaches others through a program, such as kubectl."""
 _TLS_OPTIONS = ("cacert", "cert", "key")

@@ -1,4 +1,4 @@
-"""Watch of a builder during a build, because buildx waits without end for a builder that is frozen."""
+"""Watch of a builder during a build, because buildx waits forever for a frozen builder."""
 
 import contextlib
 import threading
@@ -12,9 +12,9 @@ from bakehouse.errors import EngineError
 INTERVAL_SECONDS = 8.0
 ANSWER_SECONDS = 7.0
 FAILURES = 2
-"""Failed requests in a row until a builder is lost: at most 30 seconds, then 15 to end buildx."""
+"""Failed requests in a row until a builder is lost: at most 30 s, then 15 s to stop buildx."""
 _NOT_STARTED = {"inactive", "stopped"}
-"""States of a builder that a build starts, which includes a pull of BuildKit's image."""
+"""States of a builder that the build has not started yet, which includes a pull of BuildKit's image."""
 
 
 class BuilderLost(EngineError):
@@ -51,7 +51,7 @@ def lost(name: str, answer: str) -> BuilderLost:
 
 @contextlib.contextmanager
 def watch(name: str, run: Program = run_program, interval: float = INTERVAL_SECONDS) -> Iterator[Watch]:
-    """Ask a builder at intervals whether it is alive, in a thread, while the context lasts."""
+    """Check in a thread, at intervals, whether a builder answers, until the context ends."""
     result, ended = Watch(name), threading.Event()
 
     def ask() -> None:

@@ -29,7 +29,7 @@ _READ = re.compile(r"(?:^FROM |\bfrom=)([\w.-]+)")
 _LOST_HINT = "restart the engine, then run the same command again (a BuildKit bug after an interrupted build)"
 _DISK = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
 _NO_SESSION = re.compile(r"no active sessions?\b|inconsistent graph state")
-"""A step that a stopped bake call started can keep that call's session or place in the graph."""
+"""A step that a stopped bake call started can keep the session of that call or its place in the graph."""
 _NO_SESSION_HINT = "run the same command again (a BuildKit bug after an interrupted build)"
 _SECOND_DIAL = re.compile(r"transport: Error while dialing:? only one connection allowed")
 """BuildKit dials a session again that has only one connection: https://github.com/moby/buildkit/issues/748"""
@@ -38,10 +38,10 @@ _SAME_IMAGE = re.compile(r'image "\S+": already exists')
 """Two builds that give an image the same name at the same time."""
 _SAME_IMAGE_HINT = "run the same command again: another build has created the image"
 _REMOVED = re.compile(r"^ERROR: (?:failed to solve: )?not found$", re.MULTILINE)
-"""The engine says no more if another command, or its limit of the cache, removes what a build is reading."""
+"""The engine reports only this if another command or the cache limit removes data that a build reads."""
 _REMOVED_HINT = "run the same command again; `docker system df` shows whether the build cache is at its limit"
 _PARTIAL = re.compile(r"failed to copy: unsupported offset")
-"""BuildKit 0.13 keeps the part of an OCI layout's blob that it received before, but cannot read the rest."""
+"""BuildKit 0.13 keeps the received part of a blob of an OCI layout, but cannot resume the transfer."""
 _ENGINE_FAULTS = re.compile(
     f"{_LOST.pattern}|{_DISK.pattern}|{_NO_SESSION.pattern}|{_SECOND_DIAL.pattern}|{_SAME_IMAGE.pattern}|"
     rf"{_REMOVED.pattern}|{NO_BRIDGE.pattern}",
@@ -84,12 +84,12 @@ _BUILDS = "requirements-wheels"
 
 
 class LayerLost(BuildError):
-    """The engine lost a layer; after a restart, or without the cache of a stage, images can be built."""
+    """The engine lost a layer. A restart, or a build without the cache of a stage, can fix it."""
 
     stages: frozenset[str] = frozenset()
     """The stages whose steps lack a layer, as far as they are known."""
     read: frozenset[str] = frozenset()
-    """The stages that these read, which may have lost it."""
+    """The stages that these read; one of them may have lost the layer."""
 
 
 class EngineGone(EngineError):
@@ -101,7 +101,7 @@ class TransferBroken(BuildError):
 
 
 class EngineTimedOut(BuildError):
-    """The engine gave up an internal operation or met a parallel build; a retry may succeed."""
+    """An internal operation of the engine timed out or conflicted with another build; a retry may succeed."""
 
 
 class ImagesFailed(BuildError):
@@ -169,7 +169,7 @@ def explain(
 ) -> BakehouseError:
     """Return the error for a failure; `sources` maps stages to the files they were rendered from.
 
-    The whole output of failed steps is written to files in `logs`. The error is an ImagesFailed if stopped
+    The complete output of failed steps is written to files in `logs`. The error is an ImagesFailed if stopped
     images can be built without the failed ones.
     """
     if _GONE.search(failure.text):
@@ -198,7 +198,7 @@ def explain(
 
 
 def _read_by(stages: Collection[str], dockerfile: str) -> Iterator[str]:
-    """Yield the stages of a Dockerfile that some of its stages read."""
+    """Yield the stages of a Dockerfile that `stages` read."""
     texts = {match["name"]: match[0] for match in _STAGE.finditer(dockerfile)}
     for stage in texts.keys() & stages:
         yield from texts.keys() & _READ.findall(texts[stage])
@@ -252,7 +252,7 @@ def _diagnostic(
 
 
 def _write_log(cause: _Cause, logs: Path) -> Path:
-    """Write the whole output of a failed step."""
+    """Write the complete output of a failed step to a file."""
     name = "-".join(filter(None, (*cause.images[:1], cause.stage))).replace("/", "-") or "build"
     path = logs / f"{name}.log"
     write_whole(path, "".join(f"{line}\n" for line in cause.output))
@@ -340,7 +340,7 @@ def _location(text: str, dockerfiles: Iterable[Path]) -> Location | None:
 def _origin(location: Location, stage: str, sources: Mapping[str, Path]) -> Location | None:
     """Return the line of the template or recipe that a Dockerfile line was rendered from.
 
-    The file is the source of the stage, or else the file named in a comment of the stage.
+    The file is the source of the stage, otherwise the file named in a comment of the stage.
     """
     path, number = sources.get(stage), 0
     if path is None:

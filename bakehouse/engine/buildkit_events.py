@@ -13,7 +13,7 @@ from bakehouse.errors import without_logins
 
 TAIL_LINES = 15
 LOG_LINES = 100_000
-"""Lines of a step's output that are kept for its log, which is written if the step fails."""
+"""Maximum lines of a step's output that are kept for its log, which is written if the step fails."""
 EXPORT = "exporting to image"
 _EXPORTS = {"exporting to oci image format": EXPORT}
 _NAME = re.compile(r"\[(?P<prefix>[^\]]+)\] (?P<text>.*)", re.DOTALL)
@@ -44,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Output of a step: any number of lines, not always complete."""
+    """Output of a step: any number of lines, which can be incomplete."""
 
     digest: str
     text: str
@@ -129,9 +129,9 @@ class Tail:
 
 
 def _plain(line: str) -> str:
-    """Return a line as a terminal shows it in the end, without colours, overwritten text and logins.
+    """Return a line as a terminal shows it finally, without colours, overwritten text and logins.
 
-    Steps have the proxies of the machine in their environment.
+    The environment of steps contains the proxies of this machine, whose URLs can have logins.
     """
     return without_logins(_COLOUR.sub("", line.rstrip().rpartition("\r")[2]))
 
@@ -139,7 +139,7 @@ def _plain(line: str) -> str:
 def events(status: Mapping[str, Any], targets: Mapping[str, str]) -> Iterator[Event]:
     """Yield the events of a status object of buildx; `targets` has the images by bake target.
 
-    Entries that are not understood are left out: a build must not fail because its progress cannot be shown.
+    Invalid entries are left out, because a build must not fail if its progress cannot be shown.
     """
     for name, parse in (("vertexes", _step), ("statuses", _transfer), ("logs", _log)):
         entries = status.get(name)

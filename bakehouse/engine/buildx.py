@@ -25,7 +25,7 @@ FILES_CONTEXT = "bakehouse-files-"
 """First part of the names of contexts that a build adds to the steps of a Dockerfile."""
 _FILES_MOUNT = re.compile(rf"--mount=type=bind,from={FILES_CONTEXT}\S+ ")
 _NO_DEFAULT_LOAD = {"BUILDX_NO_DEFAULT_LOAD": "1"}
-"""Otherwise buildx exports that target as an image without a name."""
+"""Otherwise buildx exports that target as an unnamed image."""
 _SETTLE_SECONDS = 2.0
 """BuildKit ends the steps of a stopped call in the background; a call that shares them too early fails."""
 _MAX_REPAIRS = 3
@@ -53,7 +53,7 @@ class Target:
     sources: Mapping[str, Path] = field(default_factory=dict)
     """Template files by stage name."""
     dockerfile: str = ""
-    """Text to build instead of the Dockerfile; its lines differ in mounts of `FILES_CONTEXT` only."""
+    """Text to build instead of the Dockerfile; it differs only in mounts of `FILES_CONTEXT`."""
     contexts: Mapping[str, str] = field(default_factory=dict)
     """Named contexts, which replace bases and stages."""
     tags: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Target:
     output: str = ""
     """Exporter that replaces the one of the bake file."""
     part_of: str = ""
-    """Target of the bake file: only its stage `stage` is built, without an image."""
+    """Target of the bake file. Only its stage `stage` is built, without creating an image."""
     stage: str = ""
     uncached: tuple[str, ...] = ()
     """Stages that are built without their cache."""
@@ -91,7 +91,7 @@ class BakeOptions:
 def bake(
     targets: Sequence[Target], options: BakeOptions, first: Collection[str] = ()
 ) -> dict[str, BakedImage]:
-    """Build all targets as one graph, and return the digests of each image, if it is not a part of one.
+    """Build all targets as one graph, and return the digests of the images. Targets with `part_of` have none.
 
     Secrets and arguments are passed in a private file, never on a command line. Images in `first` are
     exported before the others. An interrupt also stops BuildKit, which keeps the completed steps. Raises
@@ -116,7 +116,7 @@ def bake(
 
     outputs = dict.fromkeys((target.target for target in others), "type=cacheonly")
     digests = _call(targets, replace(options, on_event=report_first), outputs)
-    # The first call has built the stages anew
+    # The first call has rebuilt the stages
     built = [replace(target, uncached=()) for target in others]
     return digests | _call(built, replace(options, on_event=report_rest))
 
@@ -178,7 +178,7 @@ def bake_with_retries(
     Targets that failed because of the network are retried once, and so is an engine that timed out under
     load. `on_failure` receives the failures of each call and the remaining targets. `restart` restarts an
     engine that lost a layer, if possible; otherwise the stages that lack it are built without their cache.
-    Other failures that no image caused are raised.
+    Other failures that are not caused by an image are raised.
     """
     remaining = list(targets)
     repairs, has_timed_out = 0, False
@@ -199,7 +199,7 @@ def bake_with_retries(
                 raise
             repairs += 1
             if not restart():
-                # If a stage lacks a layer again, one that it reads has lost it.
+                # If a stage lacks a layer again, a stage that it reads has lost it.
                 new = error.stages - uncached or error.read - uncached
                 if not new:
                     raise
@@ -258,8 +258,8 @@ def _override(
 def _write_shared_inputs(targets: Sequence[Target], cwd: Path, to: Path) -> tuple[str, ...]:
     """Merge the `inputs/` of targets into one directory; return which targets can use it.
 
-    Steps that read the same file then are one step for BuildKit. A target that has another file under a name
-    that is taken keeps its own directory.
+    For BuildKit, steps that read the same file are then a single step. A target whose file differs from
+    another one with the same name keeps its own directory.
     """
     merged: dict[str, bytes] = {}
     shared = []

@@ -47,12 +47,12 @@ class Worker:
     version: str
     platforms: tuple[str, ...]
     cache_limit: str
-    """Size of the build cache that BuildKit never exceeds for long; empty without a limit."""
+    """Limit of the build cache, which BuildKit can exceed for a short time; empty without a limit."""
     error: str
 
 
 Program = Callable[..., ProgramResult]
-"""Runs a program that answers a question."""
+"""Runs a program that returns information."""
 
 
 def find_builder(
@@ -90,7 +90,7 @@ def variables_of(
     name: str, environment: Mapping[str, str] = os.environ, run: Program = run_program
 ) -> dict[str, str]:
     """Return the variables that select a builder. Raises UsageError for an unknown name."""
-    # buildx builds on the engine of a docker context only if that is the current one
+    # buildx builds on the engine of a docker context only if that context is the current one
     is_context = find_builder(name, environment, run).driver == DOCKER
     return {"BUILDX_BUILDER": name, **({"DOCKER_CONTEXT": name} if is_context else {})}
 

@@ -1,6 +1,6 @@
 """Images in containerd's content store, read as files.
 
-Docker 26 saves images of this store at 30 MB/s, far below the speed of its files.
+Docker 26 saves images of this store at 30 MB/s. Reading its files is much faster.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ _BLOBS = "containerd/daemon/io.containerd.content.v1.content/blobs"
 def read(image: str, data_root: Path, reader_of: ReaderOf, on_progress: OnProgress) -> SavedImage | None:
     """Read an image by the digest of its manifest.
 
-    Returns None where this process cannot read the store: another user's, another machine's, another kind, or
-    a damaged one.
+    Returns None if this process cannot read the store, because it belongs to another user or machine, has
+    another format, or is damaged.
     """
     with contextlib.ExitStack() as stack:
         try:
             manifest = json.loads(_blob(data_root, image).read_bytes())
             config = _blob(data_root, manifest["config"]["digest"]).read_bytes()
-            # All are open before the first is read: the engine may remove the image meanwhile.
+            # Open all files before reading, because the engine may remove the image meanwhile.
             layers = {
                 layer["digest"]: stack.enter_context(_blob(data_root, layer["digest"]).open("rb"))
                 for layer in manifest["layers"]
@@ -47,7 +47,7 @@ def read(image: str, data_root: Path, reader_of: ReaderOf, on_progress: OnProgre
 
 
 def read_config(image: str, data_root: Path) -> bytes | None:
-    """Read the configuration of an image, as JSON; None where this process cannot read the store.
+    """Read the configuration of an image, as JSON; None if this process cannot read the store.
 
     A pulled image lacks the blobs of layers that a build had already unpacked.
     """

@@ -18,7 +18,7 @@ CLIENT_SECONDS = 30
 OLDEST_BUILDX = (0, 13)
 _DEFAULT_ENDPOINT = "unix:///var/run/docker.sock"
 START_SELECTED = "start the engine of DOCKER_HOST or of the docker context, or unset it"
-"""Hint at an engine that the user selected and that does not answer."""
+"""Hint for an engine that the user selected and that does not answer."""
 REQUIRED_PROGRAMS = "Docker Engine 24 or newer and buildx 0.13 or newer"
 
 
@@ -46,7 +46,7 @@ class Daemon:
     containerd_store: bool
     rootless: bool
     selinux: bool
-    """It confines containers with SELinux, which denies them the directories of users."""
+    """It confines containers with SELinux, which denies access to the directories of users."""
     bridge: str | None
     """Gateway address of the default bridge; None without a bridge."""
     interface: str
@@ -102,7 +102,7 @@ class MissingFeature:
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """Result of a program; code 127 if it is not installed, 124 if it did not end in time."""
+    """Result of a program; code 127 if it is not installed, 124 if it timed out."""
 
     code: int
     out: str
@@ -121,7 +121,7 @@ def docker(*arguments: str) -> ProgramResult:
 
 
 def run_program(*command: str, seconds: float = CLIENT_SECONDS) -> ProgramResult:
-    """Run a program that answers a question."""
+    """Run a program that returns information, within a time limit."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds)
     except MISSING_PROGRAM:
@@ -174,7 +174,7 @@ def probe(client: DockerClient = docker) -> Daemon | UnavailableDaemon:
 
 
 def inspect(client: DockerClient = docker) -> Daemon:
-    """Return the engine's facts, for tasks that need an engine but must not install one."""
+    """Return the engine's facts, without installing an engine. Raises EngineError if none answers."""
     daemon = probe(client)
     if isinstance(daemon, UnavailableDaemon):
         own = daemon.endpoint in ("", _DEFAULT_ENDPOINT)
@@ -189,7 +189,7 @@ def missing_features(daemon: Daemon) -> tuple[MissingFeature, ...]:
 
 
 def require(daemon: Daemon, *features: Feature) -> None:
-    """Raise EngineError with each of these features that the engine lacks."""
+    """Raise EngineError if the engine lacks any of these features; the error lists all of them."""
     missing = [lack for lack in missing_features(daemon) if lack.feature in features]
     if missing:
         engine = (("engine", f"{daemon.version} at {daemon.endpoint}"),)
@@ -285,14 +285,14 @@ _NO_BUILDX = (
 
 
 def _product(version: ProgramResult) -> str:
-    """Return name and version of an engine that only has Docker's API; empty for Docker."""
+    """Return name and version of an engine that only implements Docker's API; empty for Docker."""
     server = _json_object(version.out).get("Server") or {}
     engines = [item for item in server.get("Components") or () if item["Name"].endswith(" Engine")]
     return f"{engines[0]['Name'].removesuffix(' Engine')} {engines[0]['Version']}" if engines else ""
 
 
 def _podman(info: Mapping[str, Any]) -> str:
-    """Return name and version of Podman if it answers to the command `docker`, as on Fedora; else empty."""
+    """Return name and version of Podman if it provides the command `docker`, as on Fedora; else empty."""
     own = info.get("version")
     return f"Podman {own.get('Version', '')}" if isinstance(own, dict) and "ServerVersion" not in info else ""
 

@@ -11,7 +11,7 @@ class DaemonPaths:
     """Paths of an engine; each engine has its own."""
 
     state: Path = Path("/var/lib/bakehouse")
-    """Directory of configuration, log and lock, outside the checkouts because they share one engine."""
+    """Directory of configuration, log and lock. All checkouts share it, because they share one engine."""
     socket: Path = Path("/var/run/docker.sock")
     data_root: Path = Path("/var/lib/docker")
     exec_root: Path = Path("/var/run/docker")
@@ -28,7 +28,7 @@ class DaemonPaths:
     def below(
         cls, directory: Path, command: tuple[str, ...] = ("dockerd",), store: str = CONTAINERD
     ) -> "DaemonPaths":
-        """Paths of an engine that has everything in one directory, its owner's configuration included.
+        """Return the paths of an engine with all files in one directory, including the owner's configuration.
 
         The directory's path must be short: a socket's path has at most 107 bytes.
         """

@@ -1,7 +1,7 @@
 """Client of the container engine, on the docker SDK: containers, networks and images.
 
-All created objects have the label `bakehouse=<owner>`. So the next run recognizes the leftovers of a killed
-run and removes them, but not the objects of a running one.
+All created objects have the label `bakehouse=<owner>`. So the next run finds and removes the leftovers of
+killed runs, but not the objects of running ones.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ REHEARSED_LABEL = "org.bakehouse.rehearsed"
 POOL = 64
 _EMPTY_IMAGE = "bakehouse/empty:1"
 _FILLED = "/filled"
-"""Path of a volume in the container through which it gets its files."""
+"""Path of a volume in the container that receives its files."""
 _Created = TypeVar("_Created")
 
 
@@ -261,7 +261,7 @@ class DockerEngine:
             raise EngineError("stopped before the container was started") from error
 
     def _volume_keeper(self, spec: ContainerSpec, container: "SdkContainer") -> "SdkContainer | None":
-        """Start a container that keeps volumes in memory, which would otherwise end with their container."""
+        """Start a container that keeps in-memory volumes, whose content would otherwise be lost at exit."""
         if not spec.room:
             return None
         with translate_errors("keep the volumes of a container"):
@@ -348,7 +348,7 @@ def _in_memory(size: int) -> "DriverConfig":
 
 
 def _remove_leftovers(entries: Iterable[Mapping[str, Any]], key: str, remove: Callable[[str], object]) -> int:
-    """Remove the entries whose owners are dead, and return their number."""
+    """Remove the entries whose owners have ended, and return their number."""
     gone = [
         str(entry[key])
         for entry in entries

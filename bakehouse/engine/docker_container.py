@@ -80,7 +80,7 @@ class DockerContainer:
         if self._lacks_program:
             return ContainerExit(_PROGRAM_NOT_FOUND)
         if self._waiter is None:
-            # One request, whatever the number of calls: a new connection through ssh takes a second.
+            # All calls share one request, because a new connection through ssh takes a second.
             self._waiter = threading.Thread(target=self._await_exit, daemon=True)
             self._waiter.start()
         with translate_errors("wait for a container"):
@@ -167,7 +167,7 @@ class DockerContainer:
                 self._client.kill()
 
     def _process(self) -> int:
-        """Return its first process on this machine; 0 after its exit."""
+        """Return the id of its first process on this machine; 0 after its exit."""
         with translate_errors("look up a container's process"):
             self._container.reload()
         process = int(self._container.attrs["State"]["Pid"])
@@ -177,7 +177,7 @@ class DockerContainer:
         except OSError:
             is_here = False
         if process and not is_here and self._runs():
-            # The number is that of another process of this host, or of none.
+            # On this host, the id belongs to another process or to none.
             raise EngineError(
                 "network faults cannot be injected: the containers do not run on this host",
                 hint="run the job on the engine's machine, or use `--kill`",
@@ -221,7 +221,7 @@ class DockerContainer:
 
 
 def remove_until_gone(remove: Callable[[], object]) -> None:
-    """Call `remove` until it succeeds; another process or a last container may still use the object."""
+    """Call `remove` until it succeeds, because a process or container may still use the object."""
     from docker.errors import APIError, NotFound
 
     attempts, until = 0, time.monotonic() + API_SECONDS

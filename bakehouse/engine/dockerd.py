@@ -29,8 +29,8 @@ START_SECONDS = 60
 STOP_SECONDS = 30
 GIGABYTE = 10**9
 FLEET_GIGABYTES = 40
-"""Size of a build cache for the catalogue's images: the CUDA image has 5 GB, the store keeps layers
-compressed and unpacked, and the stages that layers are copied from are as large again."""
+"""Size of a build cache for the catalogue's images. The CUDA image has 5 GB. The store keeps layers
+compressed and unpacked, and the stages that layers are copied from take the same space again."""
 MIN_GIGABYTES = 10
 BRIDGE = "docker0"
 INTERFACES = Path("/sys/class/net")
@@ -41,8 +41,8 @@ _SET = "3"
 def cache_limit(free: int, former: int = 0) -> int:
     """Return the limit of the build cache in GB: enough for the fleet, at most half of the free disk.
 
-    The former limit stays while that much disk is free. The cache itself uses disk space, so half of the
-    rest would shrink with every start.
+    The former limit stays while that much disk is free. Half of the free disk alone would shrink with
+    every start, because the cache itself uses disk space.
     """
     room = free // GIGABYTE
     return max(MIN_GIGABYTES, min(FLEET_GIGABYTES, max(room // 2, min(former, room))))
@@ -53,14 +53,14 @@ def configuration(owner: Mapping[str, Any], limit: int, store: str = CONTAINERD)
     builder = {"gc": {"enabled": True, "defaultKeepStorage": f"{limit}GB"}}
     features = {**owner.get("features", {}), "containerd-snapshotter": store == CONTAINERD}
     driver = {} if store == CONTAINERD else {"storage-driver": store}
-    # dockerd rejects options that its command line has too, and a storage driver with that store.
+    # dockerd rejects options that are also on its command line, and a storage driver with containerd's store.
     replaced = {"hosts", "pidfile", "exec-root", "storage-driver"}
     kept = {key: value for key, value in owner.items() if key not in replaced}
     return {"builder": builder, **kept, **driver, "features": features}
 
 
 def start(paths: DaemonPaths, report: Reporter) -> None:
-    """Start an engine and wait until it answers; if it is starting already, only wait."""
+    """Start an engine, unless it is already starting, and wait until it answers."""
     process = process_of(paths.pidfile, "dockerd")
     if process is None:
         for path in clear_remains(paths):
@@ -83,7 +83,7 @@ def start(paths: DaemonPaths, report: Reporter) -> None:
 def loose_address(bridge: str, interfaces: Path = INTERFACES) -> str:
     """Return the address of a bridge without a fixed one; empty if it is fixed or there is no bridge.
 
-    The kernel gives such a bridge the lowest address of its ports, so it changes whenever a container starts
+    The kernel gives such a bridge the lowest address of its ports, so it can change when a container starts
     or ends. Other containers then send to the former address, and their connections stall for a minute or
     more: https://github.com/containers/netavark/pull/833. Where udev runs, it sets a fixed address.
     """
@@ -132,7 +132,7 @@ def stop(paths: DaemonPaths) -> bool:
 def clear_remains(paths: DaemonPaths) -> tuple[Path, ...]:
     """Remove the pid files and sockets of dead processes, and return the removed paths.
 
-    dockerd trusts a pid file while any process has that number, and a containerd socket while it exists.
+    dockerd accepts a pid file if any process has that id, and a containerd socket if it exists.
     """
     inner = paths.exec_root / "containerd"
     dead: list[Path] = []
@@ -208,7 +208,7 @@ def _launch(paths: DaemonPaths, report: Reporter) -> int:
 
 
 def write_configuration(paths: DaemonPaths, file: Path, owner: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the configuration of an engine to a file, and return it; a cache limit there may stay."""
+    """Write the configuration of an engine to a file and return it; keep its cache limit if possible."""
     paths.data_root.mkdir(parents=True, exist_ok=True)
     limit = cache_limit(shutil.disk_usage(paths.data_root).free, _limit_in(file))
     settings = configuration(owner, limit, paths.store)

@@ -25,7 +25,7 @@ def runnable_platforms(daemon: Daemon, run: Program = run_program) -> tuple[str,
 
 
 def notice(daemon: Daemon, platforms: Collection[str]) -> str:
-    """Return what to expect of the emulation of platforms; empty without emulation."""
+    """Return a note about the effects of emulating platforms; empty without emulation."""
     emulated = sorted({*platforms} - {daemon.platform})
     return f"the engine runs {daemon.platform} and emulates {', '.join(emulated)}: {COST}" if emulated else ""
 

@@ -1,7 +1,7 @@
-"""Probe of what an engine shares with this host: network, files and disk, as a container finds them.
+"""Probe of the network, files and disk that an engine shares with this host, from inside a container.
 
-An engine can be in a virtual machine, behind ssh or in namespaces of its own. Its name and its endpoint do
-not tell: a socket of this host can lead anywhere. So a container with one small program tries.
+An engine can run in a virtual machine, behind ssh or in its own namespaces. Its name and its endpoint do not
+show this, because a socket of this host can lead anywhere. So a small program in a container tests it.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ HOST_NAME = "host.docker.internal"
 LOOPBACK = "127.0.0.1"
 """Forwarders of virtual machines connect to this address of the host."""
 SECONDS = 5.0
-"""Limit of a connection that gets no answer."""
+"""Time limit for a connection without an answer."""
 _POLL_SECONDS = 0.1
 _SHARED = "/host"
 _TOKEN_FILE = "token"
@@ -38,9 +38,9 @@ def probe(
     boot_id: Path = Path(probe_program.BOOT_ID),
     seconds: float = SECONDS,
 ) -> EngineHost:
-    """Return what an engine shares with this host.
+    """Return the facts about this host that the containers of an engine find.
 
-    `image` is an empty image, `gateway` the address of the engine's default bridge; empty without a bridge.
+    `image` is an empty image. `gateway` is the address of the engine's default bridge, empty without one.
     """
     with scratch_directory() as directory:
         host = EngineHost(shares_files=sees(engine, image, directory))
@@ -65,9 +65,9 @@ def probe(
 
 
 def sees(engine: Engine, image: str, directory: Path) -> bool:
-    """Return whether a container sees a directory of this host. The engine reads it, without a program.
+    """Return whether a container sees a directory of this host.
 
-    `image` is an empty image.
+    `image` is an empty image. The engine reads a test file, so no program runs in the container.
     """
     token = secrets.token_bytes(16)
     (directory / _TOKEN_FILE).write_bytes(token)
@@ -102,7 +102,7 @@ class _Probe:
     seconds: float
 
     def attempt(self, network: str, address: str, listen: str) -> _Attempt:
-        """Let a container connect to `address`, which should lead to `listen` on this host."""
+        """Let a container connect to `address`, which should reach `listen` on this host."""
         token = secrets.token_bytes(16)
         with contextlib.ExitStack() as stack:
             problem, port, server = "", 0, None
@@ -123,7 +123,7 @@ class _Probe:
             with self.engine.container(spec) as container:
                 container.start(self.directory / "log")
                 until = time.monotonic() + self.seconds
-                # A container that has ended has connected, or never will.
+                # After its exit, a container makes no more connections.
                 while container.wait(_POLL_SECONDS) is None and time.monotonic() < until:
                     pass
                 contents = container.read(probe_program.RESULT)

@@ -1,4 +1,4 @@
-"""Requests for this machine's GPUs and EFA devices, by what the engine supports."""
+"""Requests for this machine's GPUs and EFA devices, depending on the features of the engine."""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,8 @@ FABRIC = Path("/dev/infiniband")
 def device_arguments(info: Mapping[str, Any], gpus: Sequence[str], fabric: Path = FABRIC) -> dict[str, Any]:
     """Return the arguments of a container with GPUs; `info` is the answer of `docker info`.
 
-    The nvidia runtime wins over CDI, as in the engine. The container gets all EFA devices of this machine.
+    The nvidia runtime takes precedence over CDI, as in the engine. The container gets all EFA devices of this
+    machine.
     """
     from docker.types import DeviceRequest, Ulimit
 

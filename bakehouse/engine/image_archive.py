@@ -148,7 +148,7 @@ def _image(
 
 
 def _config(documents: Mapping[str, bytes]) -> tuple[dict[str, Any], bytes]:
-    """Return the only image that an archive lists, and its configuration."""
+    """Return the entry of the only image in an archive, and its configuration."""
     if "manifest.json" not in documents:
         message = "it contains no image"
         raise ValueError(message)

@@ -26,7 +26,7 @@ _PROGRAM = (
     re.compile(rf"(?i)CMake executable is {_NAME}"),
     re.compile(rf"(?i)(?:install|update|upgrade) (?:(?:the|your|a|temporary) )*{_NAME}"),
 )
-"""Messages about a missing program, most exact first."""
+"""Messages about a missing program, the most specific first."""
 _HEADER = re.compile(r"fatal error: (?P<name>[\w./+-]+): No such file or directory")
 _LIBRARY = re.compile(r"cannot find -l(?P<name>[\w.+-]+)")
 _CUDA = re.compile(r"CUDA_HOME|nvcc(?:: command)? (?:was )?not found|nvcc: not found|No such file.*\bnvcc\b")
@@ -64,7 +64,7 @@ def advice(output: Sequence[str]) -> str:
 
 
 def _programs(line: str) -> Iterator[str]:
-    """Yield the known programs that a line calls missing."""
+    """Yield the known programs that a line reports as missing."""
     for pattern in _PROGRAM:
         if match := pattern.search(line.strip().rstrip(".")):
             name = _TRIPLE.sub("", match["name"]).lower()

@@ -17,14 +17,14 @@ _UNKNOWN_QDISC = "Specified qdisc kind is unknown"
 _INTERFACE = "eth0"
 """Network interface of every container on a network."""
 _TEST_ADDRESS = "192.0.2.1"
-"""Address of no machine, reserved for documentation (RFC 5737)."""
+"""Unused address, reserved for documentation (RFC 5737)."""
 _TOOLS = {"tc": "iproute2", "iptables": "iptables", "nsenter": "util-linux", "unshare": "util-linux"}
 
 
 def require(netem: str, *, cuts: bool) -> None:
-    """Check that this machine can inject the requested faults, by a test in a separate namespace.
+    """Check that this machine can inject the requested faults, with a test in a separate namespace.
 
-    Raises UsageError for arguments that `tc` rejects, EngineError if the machine lacks something.
+    Raises UsageError for arguments that `tc` rejects, EngineError if the machine does not support the faults.
     """
     if netem:
         try:
@@ -92,7 +92,7 @@ def _inside(process: int, command: Sequence[str]) -> None:
     result = subprocess.run(
         ["nsenter", "--target", str(process), "--net", *command], capture_output=True, text=True
     )
-    # A host that has exited has no network any more.
+    # After its exit, a container has no network.
     if result.returncode and Path(f"/proc/{process}").exists():
         raise EngineError(
             "could not inject a network fault", facts=(("answer", " ".join(result.stderr.split())),)

@@ -30,7 +30,7 @@ class OciLayout:
     directory: Path
 
     def context(self, manifest: Digest) -> str:
-        """Return an image as a named context of a build, which BuildKit reads only if it lacks the digest."""
+        """Return an image as a named context of a build. BuildKit reads it only if it lacks the digest."""
         return f"oci-layout://{self.directory.absolute()}@{manifest}"
 
     def blob(self, digest: Digest) -> Path:
@@ -41,7 +41,7 @@ class OciLayout:
         return self.blob(manifest).is_file() and all(path.is_file() for path in self._blobs(manifest))
 
     def share_layers(self, manifest: Digest, other: "OciLayout") -> None:
-        """Link the layers of an image into another layout of this disk, which then does not receive them."""
+        """Link the layers of an image into another layout on this disk, which then need not receive them."""
         for path in self._blobs(manifest)[1:]:
             link = other.directory / "blobs/sha256" / path.name
             link.parent.mkdir(parents=True, exist_ok=True)
@@ -69,14 +69,14 @@ class OciLayout:
         return self._add_manifest(_json(config), [{"mediaType": _LAYER, "digest": layer, "size": size}])
 
     def add_image(self, reference: str, engine: Engine, changes: int = 0) -> Digest:
-        """Add an image of an engine; the digests of its layers' blobs differ with the number of `changes`."""
+        """Add an image of an engine; the digests of its layer blobs depend on `changes`."""
         layers: dict[str, Mapping[str, Any]] = {}
 
         def read(stream: IO[bytes]) -> None:
             plain = hashlib.sha256()
 
             def write(blob: IO[bytes]) -> None:
-                # The time in the head of a gzip file has no effect on its content.
+                # The time in the header of a gzip file changes its digest, but not its content.
                 packed = gzip.GzipFile("", "wb", 1, blob, mtime=changes) if changes else blob
                 while chunk := stream.read(READ_BYTES):
                     plain.update(chunk)
@@ -102,7 +102,7 @@ class OciLayout:
                 path.unlink()
 
     def keep_tags(self, tags: Collection[str]) -> None:
-        """Remove the images without one of these tags, which BuildKit gave them."""
+        """Remove images that BuildKit tagged with none of these tags."""
         path = self.directory / "index.json"
         index = json.loads(path.read_text())
         index["manifests"] = [
@@ -114,13 +114,13 @@ class OciLayout:
         self.keep([Digest(item["digest"]) for item in index["manifests"]])
 
     def load(self, manifest: Digest, names: Sequence[str]) -> None:
-        """Load an image into the engine of this machine, under names. Raises BuildError."""
+        """Load an image into the engine of this machine, with these names. Raises BuildError."""
         message = f"the engine of this machine could not load `{names[0]}`"
         hint = "check `docker system df`, then run the same command again"
         image_load.load(lambda archive: self._write_archive(archive, manifest, names), message, hint)
 
     def _write_archive(self, archive: tarfile.TarFile, manifest: Digest, names: Sequence[str]) -> None:
-        """Write an archive for both stores of an engine: one reads index.json, the other manifest.json."""
+        """Write an archive for both image stores of Docker: one reads index.json, the other manifest.json."""
         content = self.blob(manifest).read_bytes()
         document = json.loads(content)
         described = {"mediaType": document["mediaType"], "digest": manifest, "size": len(content)}

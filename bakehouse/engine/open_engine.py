@@ -1,4 +1,4 @@
-"""Connection to this machine's engine, ready for what a command does with it."""
+"""Connection to this machine's engine, with checks of the features that a command needs."""
 
 import contextlib
 from collections.abc import Collection, Iterator
@@ -17,9 +17,9 @@ BUILD_FEATURES = (Feature.BRIDGE, Feature.BUILDX)
 def open_engine(
     report: Reporter, *features: Feature, platforms: Collection[str] = (PLATFORM,)
 ) -> Iterator[Engine]:
-    """Yield this machine's engine, installed and started if needed, without remains of ended runs.
+    """Yield this machine's engine, installed and started if needed, without leftovers of ended runs.
 
-    It must run the programs of all `platforms`. Commands that build hear what emulation costs.
+    It must run the programs of all `platforms`. Commands that build report the effects of emulation.
     """
     daemon = provision.ensure(provision.ask_at_terminal, report)
     daemon_info.require(daemon, *features)

@@ -1,8 +1,8 @@
-"""Program of a probe: an ELF file of system calls only, which runs in an image without any other file.
+"""Program of a probe: an ELF file that only makes system calls, so that it runs in an empty image.
 
 It writes the file system's free space and the kernel's boot id to a file, then connects to an address and
 sends a token. All values are constants: a new process has the descriptors 0 to 2, so its files are 3 and 4,
-and its socket is 5. A call that fails changes nothing for the others.
+and its socket is 5. The program ignores failed calls.
 """
 
 import ipaddress
@@ -16,13 +16,13 @@ PATH = "probe"
 RESULT = "/found"
 """File that receives the struct statfs64 of the root directory, and the boot id."""
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-"""File with an id that the kernel makes when it starts."""
+"""File with an id that the kernel creates at its start."""
 _RESULT, _BOOT_ID, _SOCKET = 3, 4, 5
 _WRITE_NEW = 0o1101
 """O_WRONLY, O_CREAT and O_TRUNC of x86-64 and arm64."""
 _LOAD_ADDRESS = 0x400000
 _NO_SIGNAL = 0x4000
-"""MSG_NOSIGNAL: without a connection, the call fails, and does not end the process."""
+"""MSG_NOSIGNAL: without a connection, the call fails, but does not end the process."""
 _STATFS_BYTES = 120
 _ID_BYTES = 36
 _EXECUTE_WRITE_READ = 7
@@ -96,7 +96,7 @@ def _headers(machine: int, size: int) -> bytes:
     identification = b"\x7fELF\x02\x01\x01" + bytes(9)
     entry = _LOAD_ADDRESS + _CODE_OFFSET
     header = struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, entry, 64, 0, 0, 64, 56, 1, 64, 0, 0)
-    # The memory behind the file's end receives the struct.
+    # The memory after the end of the file receives the struct.
     segment = struct.pack(
         "<IIQQQQQQ", 1, _EXECUTE_WRITE_READ, 0, _LOAD_ADDRESS, _LOAD_ADDRESS, size, size + _STATFS_BYTES, 4096
     )

@@ -32,7 +32,7 @@ class ContainerSpec:
     volumes: Mapping[str, str] = field(default_factory=dict)
     """Volumes to mount read-only, by path in the container; see `Engine.volume`."""
     shared_directories: Mapping[str, str] = field(default_factory=dict)
-    """Directories of this host to mount read-only, by path: for probes, as many engines see none."""
+    """Directories of this host to mount read-only, by path. Used only in probes: many engines see none."""
     extra_hosts: Mapping[str, str] = field(default_factory=dict)
     """Addresses by name, for its /etc/hosts."""
     gpus: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class StoredImage:
 
 @dataclass(frozen=True, slots=True)
 class CleanupCounts:
-    """Number of removed leftovers of dead runs."""
+    """Numbers of removed leftovers of ended runs."""
 
     containers: int = 0
     networks: int = 0
@@ -82,7 +82,7 @@ class CleanupCounts:
 
 @dataclass(frozen=True, slots=True)
 class EngineHost:
-    """Facts that the containers of an engine find about this host."""
+    """Facts about this host as seen from the containers of an engine."""
 
     address: str = ""
     """Address of this host for containers; empty if they do not reach it."""
@@ -105,13 +105,13 @@ class Container(Protocol):
         """Start the container; its output goes to `log` and to `on_output` as it arrives."""
 
     def attach(self) -> int:
-        """Start it with the terminal or streams of this process, and return its exit code at its end."""
+        """Start it with the terminal or streams of this process, wait for it, and return its exit code."""
 
     def wait(self, seconds: float) -> ContainerExit | None:
         """Return its exit, or None if it still runs after `seconds`."""
 
     def signal(self, name: str) -> None:
-        """Send a signal to its first process if that still runs."""
+        """Send a signal to its first process, if it still runs."""
 
     def stop(self, grace: float) -> None:
         """Send SIGTERM, and SIGKILL after `grace` seconds."""
@@ -145,7 +145,7 @@ class Engine(Protocol):
     """Container engine."""
 
     def host(self) -> EngineHost:
-        """Return what its containers share with this host. Containers try it once for a connection."""
+        """Return facts about this host as seen from containers. A probe runs once per connection."""
 
     def sees(self, directory: Path) -> bool:
         """Return whether it sees a directory of this host, which containers could then mount."""
@@ -157,7 +157,7 @@ class Engine(Protocol):
         """Read an image with its layers as stored, each in one pass."""
 
     def read_config(self, reference: str) -> bytes:
-        """Read the configuration of an image, as JSON. A pulled image may lack layers, and still has one."""
+        """Read the configuration of an image, as JSON. It exists even if a pulled image lacks layers."""
 
     def container(self, spec: ContainerSpec) -> contextlib.AbstractContextManager[Container]:
         """Create a container with its files, without starting it."""
@@ -168,11 +168,11 @@ class Engine(Protocol):
     def volume(self, image: str, directory: Path) -> contextlib.AbstractContextManager[str]:
         """Create a volume with a copy of a directory of this host, and return its name.
 
-        The `image` of its container is not started.
+        The engine copies through a container of `image`, which is not started.
         """
 
     def sweep(self) -> CleanupCounts:
-        """Remove the leftovers of dead runs."""
+        """Remove the leftovers of ended runs."""
 
     def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
         """Remove images whose names begin with `prefix`, except `kept`; return the removed names."""

@@ -125,9 +125,9 @@ def ensure_compiler(ask: Ask, report: Reporter, paths: DaemonPaths | None = None
 def restart(report: Reporter, paths: DaemonPaths | None = None, seconds: float = IDLE_SECONDS) -> bool:
     """Restart the engine that docker connects to; return False if it is not Bakehouse's or never idle.
 
-    A restart ends all builds, pushes and containers, so it waits for those of other runs. Containers that
-    belong to no job may never end: with such containers the engine is not restarted. An engine that another
-    run restarted in the meantime is not restarted again.
+    A restart ends all builds, pushes and containers, so it waits for those of other runs. The engine is not
+    restarted while containers that belong to no job are running, because these may never end. It is not
+    restarted again if another run restarted it in the meantime.
     """
     paths, deadline, reported = paths or DaemonPaths(), time.monotonic() + seconds, set[str]()
     process = _own_process(daemon_info.probe(), paths)
@@ -149,11 +149,11 @@ def restart(report: Reporter, paths: DaemonPaths | None = None, seconds: float =
 
 
 def _restart_idle(paths: DaemonPaths, report: Reporter) -> str:
-    """Restart the engine if it is idle; else return what uses it."""
+    """Restart the engine if it is idle; otherwise return what uses it."""
     with usage_lock.exclusive_engine(paths) as is_exclusive:
         if not is_exclusive:
             return "a build or a push"
-        # Do not wait with the lock held: the owner of the containers may be about to build.
+        # Do not hold the lock while waiting, because the owner of the containers may need it for a build.
         if names := daemon_info.docker("ps", "--format", "{{.Names}}").out.split():
             return f"containers: {', '.join(sorted(names))}"
         dockerd.stop(paths)
@@ -170,7 +170,7 @@ def _permanent_containers() -> str:
 
 
 def refusal(daemon: UnavailableDaemon, host: HostInfo, paths: DaemonPaths) -> Diagnostic | None:
-    """Return the reason why no engine can be installed on this machine; None if it can."""
+    """Return the reason why no engine can be installed on this machine; None if one can."""
     if daemon.reason not in (UnavailableReason.NO_CLIENT, UnavailableReason.NOT_RUNNING):
         return daemon_info.unavailable(daemon, "")
     if daemon.endpoint not in ("", paths.endpoint):
@@ -232,7 +232,7 @@ def ask_at_terminal(question: str) -> bool:
 
 
 def read_host_info() -> HostInfo:
-    """Read the facts about this machine, without asking an engine."""
+    """Read the facts about this machine, without a request to an engine."""
     release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
     return HostInfo(
         root=os.geteuid() == 0,
@@ -288,7 +288,7 @@ def _lock(paths: DaemonPaths, report: Reporter) -> Iterator[None]:
 
 
 def _needs_engine(daemon: UnavailableDaemon, paths: DaemonPaths) -> bool:
-    # Without a client the probe asked no engine, but DOCKER_HOST or the default socket may have one.
+    # Without a client, the probe could not ask an engine, but DOCKER_HOST or the default socket may have one.
     unknown = daemon.reason is UnavailableReason.NO_CLIENT
     return not (unknown and ("DOCKER_HOST" in os.environ or dockerd.answers(paths.socket)))
 

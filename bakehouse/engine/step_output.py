@@ -13,7 +13,7 @@ _NOISE = re.compile(
     r"WARNING: Retrying |During handling |Encountered error |Traceback |File \"|"
     r"(?:\w+: )?https?://\S+$|\+ |Need to get |After this operation|raise |[~^ ]+$)"
 )
-"""Progress of pip and apt, URLs, code of tracebacks, and hints of pip to output that is not shown."""
+"""Progress of pip and apt, URLs, code of tracebacks, and pip's hints about output that is not shown."""
 _TELLING = re.compile(
     r"(?i)\berror\b|exception|\bfatal\b|\bfailed\b|cannot|can ?not|could not|no such|not found|undefined|"
     r"unable|denied|killed|abort|unsatisfied|\bE: |\b\w+(?:Error|Exit|Interrupt)\b|invalid|missing"
@@ -51,7 +51,7 @@ def telling_lines(lines: Sequence[str]) -> tuple[str, ...]:
     if not causes:
         chosen = telling[-1:] or [*range(len(kept))][-_MAX_LINES:]
         return tuple(kept[index] for index in chosen) or tuple(lines[-1:])
-    # A compiler goes on after its first error; other programs end with the last one.
+    # A compiler continues after its first error; other programs end with the last one.
     cause = next((index for index in causes if _COMPILER.search(kept[index])), causes[-1])
     following = kept[cause + 1] if cause + 1 < len(kept) else ""
     if following and not _SECONDARY.search(following):

@@ -30,7 +30,7 @@ class TarEntry:
         return file.read() if file else b""
 
     def write_below(self, directory: Path) -> None:
-        """Write the file below a directory; a name that leads out of it is skipped."""
+        """Write the file below a directory, unless its name leads out of the directory."""
         target = directory / self.name
         file = self._archive.extractfile(self._member)
         if file and target.resolve().is_relative_to(directory.resolve()):
@@ -55,8 +55,8 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 def stream(directory: Path) -> Iterator[bytes]:
     """Yield an archive of a directory's files in chunks, as a training job gets them from S3.
 
-    It has the content of links instead of links, and no owners. Raises EngineError for a link that leads
-    nowhere or to a directory above itself, and for a file that changes its size.
+    It contains the targets of links instead of links, and no owners. Raises EngineError for a broken link,
+    a link to a directory above itself, and a file that becomes shorter.
     """
     for path in _walk(directory, ()):
         status = path.stat()

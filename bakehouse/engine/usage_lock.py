@@ -16,8 +16,8 @@ from bakehouse.util.deadline import NEVER, OverdueError
 def engine_in_use(until: float = NEVER, paths: DaemonPaths | None = None) -> Iterator[None]:
     """Prevent a restart of the engine by any run of Bakehouse on this machine.
 
-    Waits for a restart in progress, at most until the given time. Without an engine of Bakehouse there is no
-    lock, and nothing restarts the engine.
+    Waits for a restart in progress, at most until the given time. If Bakehouse did not start an engine,
+    there is no lock, because nothing restarts the engine.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, OverdueError):

@@ -1,4 +1,4 @@
-"""Reader of the apt configuration of this machine: sources, and network settings. It starts no program."""
+"""Reader of the apt configuration of this machine: sources and network settings. It does not run apt."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from urllib.request import url2pathname
 from debian.deb822 import Deb822
 
 APT = Path("/etc/apt")
-"""Directory of the configuration, which other systems do not have."""
+"""Directory of the configuration; missing on systems without apt."""
 _CARRIED = re.compile(
     r"Acquire::(?:https?::(?:Proxy|Timeout|CaInfo|Verify-Peer|Verify-Host)(?:::\S+)?|"
     r"Retries|Check-Valid-Until|Check-Date|ForceIPv[46])",
@@ -45,7 +45,7 @@ def entries(directory: Path | None = None) -> tuple[ConfiguredSource, ...]:
 
 
 def settings(directory: Path | None = None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return apt's network settings: proxies, certificates, retries, checks of dates."""
+    """Return apt's network settings: proxies, certificates, retries, date checks."""
     directory = directory or APT
     named = environment.get("APT_CONFIG", "")
     parts = (path for path in sorted(directory.glob("apt.conf.d/*")) if path.suffix in ("", ".conf"))
@@ -56,7 +56,7 @@ def settings(directory: Path | None = None, environment: Mapping[str, str] = os.
             if value is None:
                 values = {name: item for name, item in values.items() if not _is_below(name, key.lower())}
             elif _CARRIED.fullmatch(key):
-                # The names of settings have no case
+                # The names of settings are case-insensitive
                 values[key.lower()] = (values.get(key.lower(), (key,))[0], value)
     return dict(values.values())
 
@@ -127,7 +127,7 @@ def _stanzas(text: str) -> Iterator[ConfiguredSource]:
 
 
 def _urls(url: str) -> Iterator[str]:
-    """Yield the URL of a source, or those of a list of mirrors, as images of clouds have it."""
+    """Yield the URL of a source, or the URLs of a mirror list, which cloud images use."""
     address = urlsplit(url)
     if address.scheme != _LIST:
         yield url

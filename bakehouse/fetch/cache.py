@@ -26,7 +26,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class PartialFile:
-    """A partial download; the lock of its sha256 is held while it exists."""
+    """A partial download. `FileCache.claim` holds the lock of its sha256."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._from = path, path.with_name(f"{path.name}.from")
@@ -51,7 +51,7 @@ class PartialFile:
 
     @contextlib.contextmanager
     def writing(self, start: int, place: str, validator: str) -> Iterator["PartialFile"]:
-        """Open for writing at `start`, which is the present size, or 0 to start again."""
+        """Open for writing at `start`, which is the current size, or 0 to restart."""
         if start != self.size:
             self.drop()
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ class FileCache:
     def claim(self, sha256: Sha256, go_on: Callable[[], None]) -> Iterator[PartialFile]:
         """Lock the partial file of a sha256. `go_on` is called while another run has the lock, and may raise.
 
-        Look for the complete file again, because the other run may have made it.
+        Then look for the complete file again, because the other run may have downloaded it.
         """
         lock = self._locks / sha256
         with contextlib.ExitStack() as stack:
@@ -120,7 +120,7 @@ class FileCache:
             yield PartialFile(self.root / _PARTS / sha256)
 
     def keep(self, part: PartialFile, sha256: Sha256, name: str) -> Path:
-        """Add a complete file whose sha256 the caller has compared."""
+        """Add a complete file whose sha256 the caller has verified."""
         path = self.root / sha256 / name
         part.move(path)
         self._hashes.remember(path, sha256)
@@ -146,7 +146,7 @@ class FileCache:
     def clear(self) -> None:
         """Remove all files of the cache except active downloads and the locks.
 
-        Other runs download their files again. Removed locks could be held twice, so they stay.
+        Other runs download their files again. Locks stay, because two runs could hold a recreated lock.
         """
         for path in self._own():
             if path.name == _PARTS:
@@ -172,13 +172,13 @@ class FileCache:
 
 
 def _link(path: Path, name: Path) -> Path:
-    """Add a second name of a file, which an index and an artifact may name differently."""
+    """Add another name for a file, because an index and an artifact may use different names."""
     try:
         name.hardlink_to(path)
     except FileExistsError:
         pass
     except OSError:
-        # Some file systems have no links.
+        # Some file systems do not support links.
         temporary = name.with_name(f".{name.name}")
         shutil.copyfile(path, temporary)
         temporary.replace(name)

@@ -16,11 +16,11 @@ from bakehouse.util.files import is_file
 
 _LOGIN = re.compile(r"^(//)?[^/@]*:[^/@]*@")
 _NO_PROXY = ("DIRECT", "false")
-"""Values of apt for no proxy."""
+"""Values in apt's configuration that mean no proxy."""
 PORTS = {"http": 80, "https": 443}
 _CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _REGISTRY_CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-"""Also read if another variable or setting names the bundle for downloads."""
+"""Bundles for registries, even if another variable or setting names the bundle for downloads."""
 _SYSTEM_CA = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
@@ -30,7 +30,7 @@ class Proxies:
 
     by_scheme: Mapping[str, str] = field(default_factory=dict)
     by_host: Mapping[str, str] = field(default_factory=dict)
-    """From apt's configuration; they take precedence over `not_for`."""
+    """Proxies of single hosts, from apt's configuration; they take precedence over `not_for`."""
     not_for: str = ""
     """Value of no_proxy."""
 
@@ -95,7 +95,7 @@ def machine_settings(
 
 
 def bundle_of(ca: Path | None, pip: PipConfig, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the file of trusted certificates from settings, pip, the environment or the system."""
+    """Return the file of trusted certificates: from the settings, pip, the environment or the system."""
     if ca and not is_file(ca):
         raise EngineError(
             f"certificate file `{ca}` does not exist",

@@ -18,7 +18,7 @@ Login = tuple[str, str]
 
 
 class LoginStore:
-    """User names and passwords by URL, for many threads."""
+    """User names and passwords by URL; thread-safe."""
 
     def __init__(self, settings: ConnectionSettings, environment: Mapping[str, str]) -> None:
         self._settings, self._environment = settings, environment

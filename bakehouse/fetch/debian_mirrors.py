@@ -1,7 +1,7 @@
-"""Mirrors of Debian: those of the settings, else those of apt on this machine, else Debian's own.
+"""Mirrors of Debian: from the settings, otherwise from apt on this machine, otherwise Debian's own.
 
-This machine downloads the indexes, with its proxies, certificates and logins. It does not verify them: apt
-does, in a container.
+This machine downloads the indexes, with its proxies, certificates and logins. It does not verify
+them; apt does this in a container.
 """
 
 import contextlib
@@ -35,12 +35,12 @@ class AptSource:
     """A suite on a Debian mirror."""
 
     label: str
-    """`Debian`, or that of security updates."""
+    """`Debian`, or the label of security updates."""
     url: str
     suite: str
     components: tuple[str, ...]
     is_guess: bool = False
-    """No configuration names it, so that the mirror may not have it."""
+    """The suite is not in any configuration, so the mirror may not have it."""
 
     @property
     def line(self) -> str:
@@ -55,7 +55,7 @@ class DebianMirrors:
     named: tuple[str, ...] = ()
     """Root URLs of the settings."""
     failures: dict[str, str] = field(default_factory=dict)
-    """The reasons of mirrors that do not answer, by URL without credentials."""
+    """Reasons why mirrors do not answer, by URL without credentials."""
 
     def sources(self) -> tuple[AptSource, ...]:
         """Return the Debian suites of apt's configuration, or the stable release of other mirrors."""
@@ -84,9 +84,9 @@ class DebianMirrors:
         return tuple(dict.fromkeys(source.url for source in configured)) or self._roots()
 
     def download_index(self, source: AptSource, architecture: str, to: Path) -> bool:
-        """Write the index of a suite to a directory, as a mirror has it; return whether it has the suite.
+        """Write the index of a suite on a mirror to a directory; return whether the mirror has the suite.
 
-        Raises BuildError for mirrors that cannot be read, and that lack a suite of the configuration.
+        Raises BuildError if the mirror cannot be read, or lacks a suite that is in the configuration.
         """
         try:
             self._download_index(source, architecture, to)
@@ -123,7 +123,7 @@ class DebianMirrors:
                     yield AptSource(label, root.rstrip("/"), name, ("main",))
 
     def _label(self, url: str, suite: str) -> str:
-        """Return the label of an archive of Debian; empty for those of others and unreachable ones."""
+        """Return the label of an archive of Debian; empty for other and unreachable archives."""
         text = _downloaded(url, suite)
         try:
             text = text or self._read(f"{url.rstrip('/')}/dists/{suite}/InRelease").decode(errors="replace")

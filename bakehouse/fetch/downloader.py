@@ -1,7 +1,7 @@
 """Parallel downloads of the files that builds need, each from the first source that has it.
 
-Files on this machine are not downloaded again. Sources with other bytes than the pinned ones are reported and
-skipped. Sources that are down are skipped for some time. Interrupted downloads are resumed.
+Files on this machine are not downloaded again. Sources that return different bytes than the pinned ones are
+reported and skipped. Sources that are down are skipped for some time. Interrupted downloads are resumed.
 """
 
 import contextlib
@@ -108,7 +108,7 @@ class Fetcher:
         return transfer.path
 
     def ask(self, file: RequiredFile, *, urgent: bool = False) -> FileDownload:
-        """Queue a download, again if it has failed before."""
+        """Queue a download. A failed one is queued again."""
         assert file.sha256
         with self._lock:
             # A directory of files contains the same bytes once for each name.

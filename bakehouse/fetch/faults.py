@@ -1,4 +1,4 @@
-"""Faults of sources and servers: their kinds, which of them may pass, and their description for the user.
+"""Faults of sources and servers: kinds, whether they are temporary, and descriptions for the user.
 
 Error messages never contain credentials or the query of a URL.
 """
@@ -106,7 +106,7 @@ def status_error(status: int) -> SourceError:
 
 
 def connection_error(error: Exception, proxy: str, seconds: tuple[float, float]) -> SourceError:
-    """Return a failure of urllib3 without the URL, which its text can contain.
+    """Convert a failure of urllib3. Its text can contain the URL, so it is left out.
 
     `seconds` are the timeouts of the connection and of reads.
     """
@@ -135,7 +135,7 @@ def connection_error(error: Exception, proxy: str, seconds: tuple[float, float])
         texts = (cause.reason for cause in _causes(error) if isinstance(cause, ssl.SSLError))
         return SourceError(f"TLS: {next(filter(None, texts), 'TLS failed')}", Fault.TLS)
     if isinstance(error, ValueError):
-        # For example a line feed in a token that a server sent.
+        # The cause can be a line feed in a token that a server sent.
         return SourceError("its URL or its login is invalid", Fault.ADDRESS)
     return SourceError("closed the connection", Fault.CUT_OFF)
 

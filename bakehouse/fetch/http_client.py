@@ -1,6 +1,6 @@
-"""The one HTTP client: credentials, proxies and certificates of this machine, and time limits.
+"""HTTP client with the credentials, proxies and certificates of this machine, and with time limits.
 
-It sends each request once; `retry` has the policies for further attempts. Error messages never contain
+It sends each request once; `retry` has the policies for retries. Error messages never contain
 credentials or the query of a URL.
 """
 
@@ -54,7 +54,7 @@ class HttpRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | io.BytesIO | None = None
     authorization: str | None = None
-    """Header for the server of `url` alone; empty for none, None for credentials of this machine."""
+    """Header for the server of `url` only; empty for none, None for the credentials of this machine."""
     is_redirected: bool = True
     """Follow redirects."""
 
@@ -69,7 +69,7 @@ class HttpReply:
     """Their names are case-insensitive."""
     content: bytes
     authorization: str = ""
-    """Header that was sent, for its removal from messages."""
+    """Header that was sent, so that it can be removed from messages."""
 
     @property
     def next_url(self) -> str:
@@ -108,7 +108,7 @@ class TransferSpeed:
 
 
 class HttpClient:
-    """HTTP client with connection pools, for many threads."""
+    """HTTP client with connection pools; thread-safe."""
 
     def __init__(self, settings: ConnectionSettings, environment: Mapping[str, str] = os.environ) -> None:
         self._settings, self._logins = settings, LoginStore(settings, environment)
@@ -129,7 +129,7 @@ class HttpClient:
         request = HttpRequest("GET", address, CONNECT_SECONDS, READ_SECONDS, {**headers, **part})
         response = self._send(request)
         if start and not response.has_start(start):
-            # The file is shorter than ours or different, or the server does not support ranges.
+            # The file has changed or is shorter than the partial one, or the server does not support ranges.
             response.close()
             response = self._send(replace(request, headers=headers))
         try:
@@ -143,7 +143,7 @@ class HttpClient:
             response.close()
 
     def send(self, request: HttpRequest) -> HttpReply:
-        """Return the response to a request, whatever its status. Raises SourceError without one."""
+        """Return the response to a request, with any status. Raises SourceError without one."""
         response = self._send(request)
         try:
             return response.reply()
@@ -236,7 +236,7 @@ class HttpClient:
 
 
 class HttpResponse:
-    """A response whose content was not read yet."""
+    """A response whose content has not been read."""
 
     def __init__(
         self, response: "urllib3.BaseHTTPResponse", request: HttpRequest, proxy: str, authorization: str
@@ -276,7 +276,7 @@ class HttpResponse:
         import urllib3
 
         try:
-            # Yield bytes at once, however few, so that a slow source is noticed.
+            # Yield even a few bytes at once, so that a slow source is detected.
             while chunk := self._response.read1(_CHUNK, decode_content=is_decoded):
                 yield chunk
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -301,7 +301,7 @@ class HttpResponse:
 
 
 def basic_authorization(user: str, password: str) -> str:
-    """Return the header of a login."""
+    """Return the Authorization header for a user and password."""
     login = f"{user}:{password}"
     try:
         data = login.encode("latin-1")

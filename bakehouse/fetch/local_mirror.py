@@ -65,7 +65,7 @@ def _state(path: Path) -> list[int]:
 
 
 def _is_record(record: Any) -> bool:
-    """Return whether a record is valid; other versions of Bakehouse may write others."""
+    """Return whether a record is valid; other versions of Bakehouse may use another format."""
     return isinstance(record, list) and [type(value) for value in record] == [int, int, int, str]
 
 
@@ -98,7 +98,7 @@ class LocalMirrors:
         return None
 
     def _candidates(self, sha256: str, name: str) -> Iterator[Path]:
-        # A directory that `bake fetch` has filled, or a cache, need not be listed.
+        # Directories of `bake fetch` and caches have files by sha256, so they are not listed.
         exact = (directory / sha256 / name for directory in self._directories if "/" not in name)
         yield from (path for path in exact if path.is_file() and not path.is_symlink())
         yield from self.named(name)

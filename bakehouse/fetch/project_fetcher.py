@@ -29,7 +29,7 @@ def open_fetcher(
 ) -> Iterator[Fetcher]:
     """Open a fetcher with the settings of this machine.
 
-    `to` is a directory that gets a copy of each file, instead of the cache; `offline` uses no network.
+    `to` is a directory that replaces the cache and gets a copy of each file. `offline` disables the network.
     """
     pip = pip_config.read(environment)
     mirrors = [*filter(None, [source]), *project.mirrors]

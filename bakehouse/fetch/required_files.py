@@ -49,7 +49,7 @@ class RequiredFile:
 
 @dataclass(frozen=True)
 class RequiredFiles:
-    """All files that images need, each once."""
+    """All files that images need, without duplicates."""
 
     files: tuple[RequiredFile, ...]
     images: Mapping[RequiredFile, tuple[str, ...]]

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from bakehouse.util.deadline import NEVER
 
 IDLE_SECONDS = 20.0
-"""Seconds without a response for any file, after which the remaining files are unavailable."""
+"""Seconds without a response for any file until the remaining files are reported as unavailable."""
 _DOWN_SECONDS = 30.0
 _LOCAL_WORK_SECONDS = 1.0
-"""Local work of this length, such as hashing, extends the limit."""
+"""Local work that takes longer than this, such as hashing, extends the limit."""
 _MAX_PAUSE = 15.0
 _MAX_STALLS = 1
-"""A server that was silent twice for the complete timeout is not asked again."""
+"""A server that times out twice is not tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class RetryPolicy:
     """Retries of failed requests; the defaults are those for a push."""
 
     attempts: int = 7
-    """Seven attempts and their pauses take half a minute, in which a registry can be restarted."""
+    """Seven attempts with pauses take half a minute, which is enough time to restart a registry."""
     pause: float = 0.5
     """Seconds before the second attempt; doubled before each further one."""
     timeout: float = 30.0
-    """Seconds without a byte until a request times out."""
+    """Seconds without data until a request times out."""
     until: float = NEVER
     """Deadline by time.monotonic()."""
 
@@ -48,14 +48,14 @@ class RetryPolicy:
 
 
 DOWNLOAD = RetryPolicy(attempts=2, pause=0.4)
-"""One retry, because a file has further sources."""
+"""Only one retry, because files have other sources."""
 
 
 class Retries:
     """Failed attempts of one operation, counted against a policy."""
 
     def __init__(self, policy: RetryPolicy, attempts: int = 0) -> None:
-        """`attempts` replaces the number of the policy."""
+        """`attempts` overrides the number of attempts in the policy."""
         self._policy, self._attempts = policy, attempts or policy.attempts
         self._failures = self._stalls = 0
 
@@ -75,7 +75,7 @@ class Retries:
 
 
 class SourceBackoff:
-    """Back-off shared by all files, so that many unavailable files take as long as one."""
+    """Back-off shared by all files, so that many unavailable files take no longer than one."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._last_response = seconds, 0.0

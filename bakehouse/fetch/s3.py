@@ -81,7 +81,7 @@ class S3Object:
 
 
 def _source_error(error: AwsError) -> SourceError:
-    """Return a failure without the URL, which the text of botocore can contain."""
+    """Convert an error. The text of botocore can contain the URL, so it is left out."""
     if error.code == "NoSuchBucket":
         return SourceError("the bucket does not exist", Fault.SETTINGS)
     if error.fault is AwsFault.NOT_FOUND:

@@ -23,7 +23,7 @@ class IndexFile:
     uploaded: str = ""
     """Date of the upload, such as `2026-11-23`; empty if it is not on the page, as in HTML."""
     yanked: str | None = None
-    """Reason of a withdrawn file, which may be empty; None if the file is not withdrawn."""
+    """Reason why the file was yanked, which may be empty; None if it was not yanked."""
     requires_python: str = ""
     has_metadata: bool = False
     """The metadata of the wheel is at the URL with `.metadata` appended."""
@@ -42,7 +42,7 @@ def links(text: str, kind: str, address: str) -> tuple[IndexFile, ...]:
 
 
 def _absolute(address: str, url: str) -> str:
-    """Return an absolute URL; empty for an invalid one, which must not hide the other links."""
+    """Return an absolute URL; empty if it is invalid, so that the other links can still be used."""
     try:
         absolute = urljoin(address, url)
         urlsplit(absolute)
@@ -78,7 +78,7 @@ def _in_html(text: str) -> list[IndexFile]:
     try:
         page.feed(text)
     except AssertionError:
-        # HTMLParser raises it for an unknown `<![…` until Python 3.13
+        # Before Python 3.13, HTMLParser raises this error for an unknown `<![…`
         return []
     return page.links
 

@@ -1,4 +1,4 @@
-"""Sources of each file: mirrors first, then its URL, the indexes, Debian's mirrors."""
+"""Sources of each file: mirrors first, then its URL, the package indexes and Debian's mirrors."""
 
 import hashlib
 import os
@@ -35,9 +35,9 @@ _MAX_PAGE_BYTES = 64 * 10**6
 _PYTHON = ("wheel", "sdist")
 NO_PROJECT = "no index has the project"
 _ON_EVERY_INDEX = "pip"
-"""A project that any index for `pip install` has."""
+"""A project that every index for `pip install` should have."""
 _MIRROR_SECONDS = 15.0
-"""Time limit of the mirrors of apt's configuration, which may be those of other distributions."""
+"""Time limit for the mirrors of apt's configuration, which may belong to other distributions."""
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class Offer:
     place: str
     """Server of the source: sources on one server fail together."""
     open: Callable[[int, str], AbstractContextManager[SourceResponse]]
-    """Opens the file at a position if it still matches a validator, else at 0. Raises SourceError."""
+    """Opens the file at a position if it still matches a validator, otherwise at 0. Raises SourceError."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,10 @@ class DownloadConfig:
                 )
 
     def check_mirror(self, address: str) -> str:
-        """Return how a mirror answers, for display. Raises SourceError if it does not serve files."""
+        """Return a description of a mirror, for display. Raises SourceError if it does not serve files."""
         if not _is_web(address) and not s3.ADDRESS.fullmatch(address):
             return _entries(address)
-        # Only files have an address there, and nothing is known about those that it has.
+        # The files of a mirror are unknown, so request one that does not exist.
         name = "0" * 64 + "/bakehouse"
         try:
             if _is_web(address):
@@ -146,9 +146,9 @@ class DownloadConfig:
         return "answers"
 
     def check_index(self, index: str) -> str:
-        """Return what an index has, for display. Raises SourceError if it does not serve packages.
+        """Return a description of an index, for display. Raises SourceError if it does not serve packages.
 
-        The first index must have `pip`; the others may have other projects only.
+        The first index must have `pip`. The others may contain only other projects.
         """
         if not _is_web(index):
             return _entries(index)
@@ -165,7 +165,7 @@ class DownloadConfig:
         return f"{format_count(count, 'file')} of `{_ON_EVERY_INDEX}`"
 
     def check_links(self, address: str) -> str:
-        """Return what a directory or page of `find-links` has, for display. Raises SourceError if nothing."""
+        """Return a description of a `find-links` directory or page. Raises SourceError if it has no files."""
         if not _is_web(address):
             return _entries(address)
         count = self._count_links(address)
@@ -188,7 +188,7 @@ class DownloadConfig:
 
     @property
     def web_indexes(self) -> tuple[str, ...]:
-        """The indexes that are not directories, each once."""
+        """The indexes that are not directories, without duplicates."""
         return tuple(dict.fromkeys(filter(_is_web, self.indexes)))
 
     def project(self, name: str) -> tuple[simple_index.IndexFile, ...]:
@@ -202,7 +202,7 @@ class DownloadConfig:
         raise SourceError(NO_PROJECT, Fault.MISSING)
 
     def pages(self, name: str) -> dict[str, tuple[simple_index.IndexFile, ...]]:
-        """Return the files of a project in each index, none where it is missing. Raises SourceError."""
+        """Return the files of a project in each index; none if an index lacks it. Raises SourceError."""
         links: dict[str, tuple[simple_index.IndexFile, ...]] = {}
         for index in self.web_indexes:
             try:
@@ -255,7 +255,7 @@ class DownloadConfig:
             return reply.total
 
     def here(self, file: RequiredFile) -> Iterator[Path]:
-        """Yield paths in local indexes that may be the file; the caller compares the bytes."""
+        """Yield paths in local indexes that may be the file; the caller verifies the sha256."""
         if file.kind not in _PYTHON:
             return
         if file.origin and "://" not in file.origin:
@@ -293,7 +293,7 @@ class DownloadConfig:
 
     @_once
     def _archives(self) -> tuple[str, ...] | None:
-        """Root URLs of Debian's mirrors, if they use HTTP; None if these do not answer in time."""
+        """Root URLs of Debian's mirrors, if they use HTTP; None if they do not answer in time."""
         try:
             roots = bounded(self.debian.roots, time.monotonic() + _MIRROR_SECONDS)
         except OverdueError:
@@ -356,7 +356,7 @@ def _read(path: Path, read: Callable[[Path], T]) -> T:
 
 @dataclass
 class _Archive:
-    """A response with the archive of a commit."""
+    """Archive of a commit, as a response."""
 
     content: bytes
     total: int | None
@@ -428,7 +428,7 @@ def _is_web(address: str) -> bool:
 
 
 def _below(prefix: str, name: str) -> str:
-    """Append to the path of a URL, before its query, which is a signature of some servers."""
+    """Append to the path of a URL and keep its query, in which some servers expect a signature."""
     path, mark, query = prefix.partition("?")
     return f"{path.rstrip('/')}/{name}{mark}{query}"
 

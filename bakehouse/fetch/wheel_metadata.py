@@ -36,12 +36,12 @@ def read(web: HttpClient, link: "IndexFile") -> str:
                 reason = f"its metadata of `{link.file}` is larger than {format_bytes(_MAX_METADATA_BYTES)}"
                 raise SourceError(reason)
             with archive.open(member) as file:
-                # Not `read()`, which decompresses all at once, however large it is
+                # `read()` without a limit would decompress a file of any size
                 return file.read(_MAX_METADATA_BYTES).decode(errors="replace")
     except SourceError:
         raise
     except Exception as error:
-        # Those of zipfile, struct, zlib, bz2, lzma, and MemoryError for an absurd size
+        # Exceptions of zipfile, struct, zlib, bz2 and lzma, and MemoryError for an absurd size
         reason = f"has no readable wheel `{link.file}`"
         raise SourceError(reason) from error
 
@@ -51,7 +51,7 @@ def _is_metadata(name: str) -> bool:
 
 
 class _RemoteFile(io.RawIOBase):
-    """A file on a server, of which only the parts that are read are transferred."""
+    """A file on a server. Only the parts that are read are transferred."""
 
     def __init__(self, web: HttpClient, url: str, size: int) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ _STAGE = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class ChangedImages:
-    """Images whose key differs from that at a commit, and why."""
+    """Images whose key differs from the key at a commit, and the reasons."""
 
     images: tuple[Image, ...]
     stages: frozenset[StageKey]
@@ -38,10 +38,10 @@ class ChangedImages:
 
 
 def changed_since(project: ProjectSettings, images: Iterable[Image], revision: str) -> tuple[Image, ...]:
-    """Return the images whose key differs from that at a commit.
+    """Return the images whose key differs from the key at a commit.
 
     Comparing the keys in committed locks also finds changes of Bakehouse's own templates and catalogue. Locks
-    do not cover training code, so it is compared with that of the commit. Raises UsageError.
+    do not cover training code, so it is compared with the code of the commit. Raises UsageError.
     """
     keys, images = keys_at(project, revision), tuple(images)
     if not any(image.content.code and keys.get(image.name) == image.recipe_key for image in images):
@@ -51,10 +51,10 @@ def changed_since(project: ProjectSettings, images: Iterable[Image], revision: s
 
 
 def compare(workspace: Workspace, images: Iterable[Image], revision: str) -> ChangedImages:
-    """Return the images whose key differs from that at a commit, with the new stages and the reasons.
+    """Return the images whose key differs from the key at a commit, with the new stages and the reasons.
 
-    The stages of a commit are those that this version of Bakehouse plans for its recipes. If an image then
-    has another key than the committed one, Bakehouse itself has changed, and all stages of the image are new.
+    This version of Bakehouse plans the stages of the commit from its recipes. If the resulting key of an
+    image is not the committed one, Bakehouse itself has changed, and all stages of the image are new.
     Raises UsageError.
     """
     project, images = workspace.project, tuple(images)
@@ -118,7 +118,7 @@ def _past_images(workspace: Workspace, past: Past, names: Collection[str]) -> di
 
 
 def keys_at(project: ProjectSettings, revision: str) -> dict[str, object]:
-    """Return the recipe keys that a commit has in the locks of images, or else in the file of all keys.
+    """Return the recipe keys of a commit from the locks of images, otherwise from the file of all keys.
 
     Raises UsageError.
     """
@@ -151,8 +151,8 @@ def parse_shard(text: str) -> tuple[int, int]:
 def shard(images: Sequence[Image], number: int, count: int) -> tuple[Image, ...]:
     """Return one of `count` shares of the images.
 
-    Images go to the share where they add the least work, largest first: a stage that the share builds anyway
-    adds none. The weight of a stage is a constant plus the bytes of its Python packages.
+    Images are assigned to the share where they add the least work, largest first. A stage that the share
+    already builds adds no work. The weight of a stage is a constant plus the bytes of its Python packages.
     """
     shares: list[list[Image]] = [[] for _ in range(count)]
     weights = [0] * count
@@ -168,6 +168,6 @@ def shard(images: Sequence[Image], number: int, count: int) -> tuple[Image, ...]
 
 
 def _weight(image: Image, built: Collection[str]) -> int:
-    """Return the work that an image adds to a share that builds some stages anyway."""
+    """Return the work that an image adds to a share that already builds some stages."""
     stages = [stage for stage in image.stages if stage.key not in built]
     return _STAGE + sum(_STAGE + sum(package.bytes for package in stage.wheels) for stage in stages)

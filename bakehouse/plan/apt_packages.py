@@ -161,7 +161,7 @@ def _on_bootstrapped(
 
 
 def are_locked(lists: Iterable[PulledLists], locks: AptLocks) -> bool:
-    """Return whether all bases to which the steps of an image add packages have a lock, of any digest.
+    """Return whether all bases to which the steps of an image add packages have a lock, for any digest.
 
     If one of them has no lock, all steps of the image install from the mirrors of their bases.
     """

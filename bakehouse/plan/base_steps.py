@@ -1,4 +1,4 @@
-"""Making of a base from Debian packages, as BuildKit runs it. The key of a base covers all of it."""
+"""Build steps that make a base from Debian packages. The key of a base covers all of them."""
 
 from bakehouse.util.oci import EPOCH
 
@@ -11,13 +11,13 @@ FILES = {
     "etc/apt/apt.conf.d/90bakehouse": 'APT::Install-Recommends "false";\nAcquire::Languages "none";\n',
     "etc/apt/sources.list": f"{NO_MIRRORS}\n",
 }
-"""Files that a base has besides those of its packages."""
+"""Files of a base that are not from packages."""
 FIRST, OTHERS = "first", "others"
 """Lists of package files, in the order of their installation."""
 FIRST_PACKAGES = ("base-passwd", "base-files")
-"""The owners of files and the directories, which scripts of the other packages need."""
+"""They provide users and directories, which scripts of the other packages need."""
 FORM = 1
-"""Number of the rules by which Python unpacks packages and packs the layer: other rules, another number."""
+"""Version of the rules by which Python unpacks packages and packs the layer. Increase it when they change."""
 DOCKERFILE = f"""\
 FROM scratch AS base
 ADD tree.tar /
@@ -44,4 +44,4 @@ rm -rf /var/cache/debconf/*-old /var/lib/dpkg/*-old /etc/*-
 END
 """
 KEY = (FORM, DOCKERFILE, *FILES.items())
-"""All that the content of a base depends on, besides its packages."""
+"""All inputs of a base except its packages."""

@@ -7,7 +7,7 @@ from bakehouse.catalog.python_lock import normal_name
 from bakehouse.resolve.resolver import Resolution
 
 _BUILD_TOOLS = frozenset({"pip", "setuptools", "wheel"})
-"""pip before 26.2 applies constraints to build requirements, too. Builds need these in other versions."""
+"""pip before 26.2 also applies constraints to build requirements, and builds need other versions of these."""
 
 
 def constraints(
@@ -15,7 +15,7 @@ def constraints(
 ) -> tuple[str, ...]:
     """Return a line `name==version` for each package of a component or of the base; none if switched off.
 
-    Packages of a vendor's base are known if there is a record of them.
+    Packages of a vendor's base are included only if there is a record of them.
     """
     if not resolution.recipe.constraints:
         return ()

@@ -1,4 +1,4 @@
-"""Comparison of two resolutions: components, packages and everything else that the recipes say."""
+"""Comparison of two resolutions: components, packages and all other values of the recipes."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.suggest import suggestion
 
 _KINDS = ("Python", "distribution", "build-stage")
-"""Kinds of packages: the last are distribution packages that only build stages install."""
+"""Kinds of packages. `build-stage` packages are distribution packages that only build stages install."""
 Locks = tuple[AptLocks, AptLocks]
 """Locks of distribution packages for each of two resolutions."""
 NO_LOCKS: Locks = (AptLocks({}, {}), AptLocks({}, {}))
@@ -30,7 +30,7 @@ _SHORT = len("sha256:") + 12
 
 @dataclass(frozen=True, slots=True)
 class ComponentDifference:
-    """One component in two images; None where an image lacks it."""
+    """One component in two images; None for an image that lacks it."""
 
     name: str
     before: Choice | None
@@ -54,7 +54,7 @@ class ComponentDifference:
 
 @dataclass(frozen=True, slots=True)
 class PackageChange:
-    """A package in two images; no version where an image lacks it."""
+    """A package in two images; its version is None in an image that lacks it."""
 
     name: str
     before: str | None
@@ -88,9 +88,9 @@ def differences(before: Resolution, after: Resolution) -> tuple[ComponentDiffere
 
 
 def recipe_changes(before: Resolution, after: Resolution) -> tuple[RecipeDifference, ...]:
-    """Return the differences of the recipes and of the pins of components that both have.
+    """Return the differences of the recipes, and of the pins of components that both have.
 
-    Those that explain a differing component are left out.
+    Differences that concern a differing component are left out.
     """
     names = {difference.name for difference in differences(before, after)}
     changes = (
@@ -111,7 +111,7 @@ def _short(digest: str | None) -> str | None:
 
 
 def _pins(resolution: Resolution, without: Collection[str]) -> dict[str, str]:
-    """Return the digests of vendor bases and the checksums of files, but for some components."""
+    """Return the digests of vendor bases and the checksums of files, except those of some components."""
     pins: dict[str, str] = {}
     for choice in (choice for choice in resolution.all_choices if choice.name not in without):
         if (source := choice.spec.base) and source.reference:
@@ -144,7 +144,7 @@ def compare(before: Resolution, after: Resolution, locks: Locks = NO_LOCKS) -> s
 
 
 class ProjectState(Protocol):
-    """A project at a commit, or in its present state."""
+    """A project at a commit, or in its current state."""
 
     @property
     def recipes(self) -> Mapping[str, Recipe]: ...
@@ -156,7 +156,7 @@ class ProjectState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ImageDiff:
-    """An image that differs between two commits; no resolutions if one of them fails."""
+    """An image that differs between two commits; without resolutions if one of them fails."""
 
     image: str
     before: Resolution | None = None
@@ -165,7 +165,7 @@ class ImageDiff:
 
     @property
     def title(self) -> str:
-        """Return the name of the image, with its former name if that has changed."""
+        """Return the name of the image, with its former name if it was renamed."""
         former = self.before.recipe.name if self.before else self.image
         return self.image if former == self.image else f"{self.image}, renamed from {former}"
 
@@ -297,7 +297,7 @@ def package_changes(before: Resolution, after: Resolution, locks: Locks) -> Iter
     kinds = _KINDS if before.base.name == after.base.name else _KINDS[:1]
     for kind in kinds:
         old, new = first[kind], second[kind]
-        # One image may contain what only build stages of the other one install
+        # A package of only the build stages of one image may be in the other image itself
         elsewhere = first[_KINDS[1]].keys() | second[_KINDS[1]].keys() if kind == _KINDS[2] else set()
         changes = tuple(
             PackageChange((new.get(name) or old[name]).name, _version_in(old, name), _version_in(new, name))

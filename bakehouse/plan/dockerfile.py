@@ -43,7 +43,7 @@ _SHARED = (
 
 
 _FAILURES = (ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
-"""Errors that a template can cause besides those of jinja2."""
+"""Exceptions that a template can cause in addition to those of jinja2."""
 
 
 class _Values(NamedTuple):
@@ -80,14 +80,14 @@ class RenderedFile:
     """A copy of a file of the recipe. Git ignores copies, so a fresh checkout lacks them."""
 
     def write(self, directory: Path) -> bool:
-        """Write the file below a directory unless it is there; return whether its content was written."""
+        """Write the file below a directory if its content differs; return whether it was written."""
         path = directory / self.path
         is_new = not path.is_file() or path.read_bytes() != self.content
         if is_new:
             write_whole(path, self.content)
         mode = 0o755 if self.is_executable else 0o644
         if path.stat().st_mode & 0o777 != mode:
-            # Some file systems without modes refuse them.
+            # Some file systems do not support modes.
             with contextlib.suppress(PermissionError):
                 path.chmod(mode)
         return is_new
@@ -182,7 +182,7 @@ def layer_owners(image: Image, templates: Mapping[str, str]) -> tuple[layers.Lay
 
 
 def filled(template: str, **values: object) -> str:
-    """Render a template that is independent of the shared ones, by the rules for Dockerfiles."""
+    """Render a template that does not use the shared ones, with the rules for Dockerfiles."""
     return _tidy(_environment((), "").from_string(template).render(**values))
 
 
@@ -239,7 +239,7 @@ def check_files(files: Iterable[RenderedFile], directory: Path, names: Iterable[
     """Raise StaleError, with a diff of the first files, if files on disk differ from the rendered ones."""
     problems = stale(files, directory, names)
     if len(problems) > _MAX_STALE + 1:
-        # A change of shared input changes all images in the same way, so the first ones are enough
+        # A change of shared inputs affects all images in the same way, so the first ones are enough
         problems[_MAX_STALE:] = [_stale(f"{len(problems) - _MAX_STALE} more files are out of date")]
     if problems:
         raise StaleError.of(*problems)
@@ -274,7 +274,7 @@ def _rendered_paths(directory: Path, name: str) -> Iterator[str]:
 
 
 def _is_page(path: Path) -> bool:
-    """Return whether a README was rendered, and is not the user's."""
+    """Return whether a README was rendered by Bakehouse, not written by the user."""
     return path.read_text(encoding="utf-8", errors="replace").startswith(PAGE_BANNER)
 
 
@@ -427,7 +427,7 @@ def _dnf_header(image: Image, environment: "Environment") -> str:
 def _environment(templates: tuple[tuple[str, str], ...], releasever: str) -> "Environment":
     """Return the environment of the shared templates, given as sorted pairs of path and text.
 
-    `releasever` is the release of Amazon Linux that dnf installs from; empty for that of the base.
+    `releasever` is the release of Amazon Linux that dnf installs from; empty for the release of the base.
     """
     import jinja2
 
@@ -435,7 +435,7 @@ def _environment(templates: tuple[tuple[str, str], ...], releasever: str) -> "En
         methods=frozenset({Stage.file}),
         loader=jinja2.DictLoader(dict(templates)),
         keep_trailing_newline=True,
-        # The templates are strings that never change, and they are few
+        # There are few templates, and they never change
         auto_reload=False,
         cache_size=-1,
     )
@@ -472,7 +472,7 @@ def dockerfile_string(text: str) -> str:
 
 
 def heredoc_word(text: str) -> str:
-    """Return a delimiter for a heredoc that is not a line of its text."""
+    """Return a delimiter for a heredoc that does not occur as a line of its text."""
     lines = {line.strip() for line in text.splitlines()} if "END" in text else set()
     word, number = "END", 1
     while word in lines:

@@ -20,7 +20,7 @@ _MAX_REQUIREMENTS = 4
 
 @dataclass(frozen=True, slots=True)
 class PackageOrigin:
-    """A package of an image and what brings it there."""
+    """A package of an image, and the reasons why it is there."""
 
     name: str
     kind: Literal["Python", "distribution"]
@@ -32,12 +32,12 @@ class PackageOrigin:
 
 
 def explain_package(resolution: Resolution, locks: AptLocks, name: str) -> tuple[PackageOrigin, ...]:
-    """Return the Python and the distribution package of a name."""
+    """Return the Python package and the distribution package with a name."""
     return (*_python(resolution, name), *_distribution(resolution, locks, name))
 
 
 def package_names(resolution: Resolution, locks: AptLocks) -> tuple[str, ...]:
-    """Return the names of all packages of an image, as far as they are locked."""
+    """Return the names of all locked packages of an image."""
     packages = (
         *resolution.user_packages,
         *(package for owned in resolution.owners.values() for package in owned),
@@ -156,7 +156,7 @@ def _named(name: str, debs: Sequence[Deb]) -> Deb | None:
 
 
 def _requesters(resolution: Resolution, name: str) -> Iterator[Reason]:
-    """Yield who names a package for the image."""
+    """Yield the recipe and the components that request a package for the image."""
     for text, location in resolution.recipe.package_lines.items():
         if text.partition("=")[0] == name:
             yield Reason(f"the recipe names it in `packages`: {text}", location)
@@ -167,7 +167,7 @@ def _requesters(resolution: Resolution, name: str) -> Iterator[Reason]:
 
 
 def _of_base(resolution: Resolution, lock: AptLock, steps: AptSteps, name: str) -> Iterator[Reason]:
-    """Yield how a package belongs to a bootstrapped base."""
+    """Yield the reason why a package is in a bootstrapped base."""
     if _named(name, steps.base) is None:
         return
     base, source = resolution.base.candidate, resolution.base.spec.base

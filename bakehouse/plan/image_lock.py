@@ -1,6 +1,6 @@
 """Format the lock of an image: its recipe key, and the sha256 of files that its build downloads or copies.
 
-Training code is left out, so that an edit of it changes no committed file.
+Training code is left out, so that editing it does not change committed files.
 """
 
 import json

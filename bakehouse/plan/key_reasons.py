@@ -1,4 +1,4 @@
-"""Reasons for new build keys: the differences between the committed files of an image and those of now."""
+"""Reasons for new build keys: the differences between the committed and the current files of an image."""
 
 import json
 import re
@@ -18,11 +18,11 @@ _ROWS = {
     "files": "file of the recipe",
 }
 _MAX_ROWS = 4
-"""Differences of one kind that are named; more are counted."""
+"""Maximum differences of one kind that are listed; the others are counted."""
 
 
 def key_reasons(image: Image, lock: bytes, dockerfile: bytes) -> tuple[str, ...]:
-    """Return the differences from a committed lock and Dockerfile; empty if they show none or are missing."""
+    """Return the differences from a committed lock and Dockerfile; empty without differences or files."""
     if not lock:
         return ()
     try:

@@ -32,7 +32,7 @@ def links_system(image: Image, chain: Texts) -> bool:
 
     On a bootstrapped base of locked packages, installed packages never remove files of the base. On a
     vendor base they can, and only a step shows which ones. Raises RecipeError if a block contains an
-    instruction that would be lost, because linking copies only files.
+    instruction that would have no effect, because linking copies only files.
     """
     if not image.locks_apt or not isinstance(image.base, BootstrappedBase):
         return False

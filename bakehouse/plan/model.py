@@ -1,4 +1,4 @@
-"""Plans of builds: images made of stages, each addressed by a key over its inputs."""
+"""Plans of builds: images made of stages, each identified by a key over its inputs."""
 
 import re
 import shlex
@@ -38,7 +38,7 @@ StageKey = NewType("StageKey", str)
 ImageKey = NewType("ImageKey", str)
 """64 hex digits: a hash of all inputs of an image."""
 DNF_TEMPLATE = "dnf.j2"
-"""Macros of images whose steps install packages with dnf; part of the keys of these images alone."""
+"""Macros of images whose steps install packages with dnf; part of the keys of only these images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def _checksums(debs: Iterable[Deb]) -> list[str]:
 
 @dataclass(frozen=True)
 class Foundation:
-    """All that the build stages of an image share. Most images on one base have the same one."""
+    """Inputs that the build stages of an image share. Most images on one base have the same foundation."""
 
     base: BootstrappedBase | RegistryBase = field(metadata=encoded_by(_base_input))
     build_base: str
@@ -162,7 +162,7 @@ def _scripts_input(scripts: Mapping[str, str]) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class KeyedStage:
-    """All that the build key of a stage covers, in the order of the key's inputs."""
+    """All inputs of the build key of a stage, in order."""
 
     foundation: str
     """Key of the foundation."""
@@ -193,7 +193,7 @@ class KeyedStage:
 
 
 CONSTANT_REQUIREMENTS_FIELDS = frozenset({"part", "artifacts", "build_apt", "debs", "facts", "files"})
-"""Fields that no stage of a recipe's own packages uses, apart from `build_packages` of the recipe."""
+"""Fields that stages of a recipe's own packages do not use, except for `build_packages` of the recipe."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Stage:
     layer: int = 0
     """Position among the layers of an image; smaller numbers are lower."""
     is_partial: bool = False
-    """Other stages or the base contain some packages of the component's lock."""
+    """True if other stages or the base contain some packages of the component's lock."""
     image: str = ""
     """Name of the image whose recipe has the packages; empty for the packages of components."""
 
@@ -340,8 +340,8 @@ class Stage:
     def _label(self) -> str:
         """A name that is unique among the package lists of all images.
 
-        That of a recipe's own packages does not change with their versions, so that a commit of an upgrade
-        renames no file. Steps that read equal lists under different names are one step for BuildKit.
+        The name for a recipe's own packages does not depend on their versions, so that an upgrade renames no
+        committed file. For BuildKit, steps that read equal lists under different names are a single step.
         """
         if self.image:
             return f"{self.name}-{self.image}"
@@ -370,14 +370,14 @@ _UNKEYED_CONTENT = ("system_packages", "code", "left_out", "allowed")
 
 
 def _image_scripts_input(scripts: Mapping[str, str]) -> list[str]:
-    # Unlike the scripts of stages, a list of texts that are JSON themselves: another form changes all keys
+    # Unlike the input of stages, this is a list of JSON texts. Another form would change all keys.
     return [text_key(text) for text in scripts.values()]
 
 
 def _content_input(content: Content) -> dict[str, object]:
     names = (item.name for item in fields(content) if item.name not in _UNKEYED_CONTENT)
     packages = (*(content.system_packages.apt or ()), *(content.system_packages.dnf or ()))
-    # The key of each image has the name `apt`, whatever the package manager
+    # The field is named `apt` for every package manager
     values = {name: _plain(getattr(content, name)) for name in names}
     return {**values, "code": [CODE_DIRECTORY] if content.code else [], "apt": sorted(packages)}
 
@@ -401,7 +401,7 @@ def _plain(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class KeyedImage:
-    """All that the keys of an image cover, in the order of the keys' inputs."""
+    """All inputs of the keys of an image, in order."""
 
     name: str
     summary: str
@@ -419,7 +419,7 @@ class KeyedImage:
     all_parts: tuple[InstalledComponent, ...] = field(metadata=encoded_by(_parts_input))
     """The base and the components on it."""
     content: Content = field(metadata=encoded_by(_content_input))
-    """Content of the recipe, with distribution packages of the image's package manager alone."""
+    """Content of the recipe, with distribution packages of only the image's package manager."""
     constraints: tuple[str, ...]
     """Versions of Python packages that installations in the image must keep."""
     scripts: Mapping[str, str] = field(metadata=encoded_by(_image_scripts_input))
@@ -427,12 +427,12 @@ class KeyedImage:
 
     @property
     def recipe_key(self) -> ImageKey:
-        """Key without the training code. Committed files have it, so that an edit of code changes none."""
+        """Key without the training code. Committed files contain it, so editing code does not change them."""
         return ImageKey(key_of_fields(self))
 
 
 def key_with_code(recipe_key: ImageKey, content: Content) -> ImageKey:
-    """Return the key of an image, which tag, label and release record have: the recipe key without code."""
+    """Return the key in tags, labels and release records. Without training code, it is the recipe key."""
     return ImageKey(key_of(recipe_key, _plain(content.code))) if content.code else recipe_key
 
 
@@ -456,7 +456,7 @@ class Image:
     required: tuple[str, ...] = ()
     """Smoke checks that must pass before a release."""
     efa_bandwidth: int = 0
-    """GB/s on the bus that the check `efa_bandwidth` must reach; 0 without a limit."""
+    """Bus bandwidth in GB/s that the check `efa_bandwidth` must reach; 0 without a minimum."""
     budgets: tuple[Budget, ...] = ()
     """Size limits of components."""
     smoke: UserSmoke | None = None
@@ -472,7 +472,7 @@ class Image:
     """Artifacts without a sha256. `build` warns of them, and `push` refuses the image."""
     platform: str = PLATFORM
     requirements: tuple[RequiredImport, ...] = ()
-    """Packages that the recipe's own requirements name, which a smoke check imports."""
+    """Packages in the recipe's requirements, which a smoke check imports."""
 
     @property
     def name(self) -> str:
@@ -639,12 +639,12 @@ class Image:
 
     @property
     def target(self) -> str:
-        """Name in a bake file, which does not allow dots."""
+        """Name in a bake file, which must not contain dots."""
         return self.name.replace(".", "_")
 
     @property
     def download_bytes(self) -> int:
-        """Bytes of all files that a build downloads, as far as the locks record them."""
+        """Bytes of all files that a build downloads and whose size is recorded in the locks."""
         packages = self.wheel_bytes
         files = (file for stage in self.stages for file in stage.artifacts.values())
         artifacts = sum(file.bytes or 0 for file in files)

@@ -182,7 +182,7 @@ def _image(
 def _foundation(
     resolution: Resolution, host: str, locked: AptSteps, templates: Mapping[str, str]
 ) -> Foundation:
-    """Return what the build stages of an image share."""
+    """Return the inputs that the build stages of an image share."""
     spec = resolution.base.spec
     source = spec.base
     assert source is not None
@@ -213,7 +213,7 @@ def _stages(
         component, spec, name = choice.candidate.component, choice.spec, choice.name
         template, packages = component.template, resolution.owners[name]
         if not template or ("packages(" in template and not packages and not spec.artifacts):
-            # Without a template it has no build stage; without packages, lower layers contain them all
+            # Without a template there is no build stage; without packages, lower layers contain all of them
             continue
         trims = trim_choices(spec.trims.values(), selected, gpu=spec.gpu)
         debs = locked.stages.get(name, ())
@@ -338,7 +338,8 @@ def _keys_below(template: str, builds_on: tuple[str, ...], stages: Iterable[Stag
 def _required(recipe: Recipe, *, gpu: bool, launchers: Collection[str]) -> tuple[str, ...]:
     """Return the smoke checks that the recipe requires.
 
-    The default is the user's own test and, for GPU images, `gpu`, with `torchrun` also `nccl_all_reduce`.
+    By default, these are the user's own test and, for GPU images, `gpu`. GPU images with `torchrun` also
+    require `nccl_all_reduce`.
     """
     if recipe.required is not None:
         return recipe.required

@@ -1,4 +1,4 @@
-"""Differences between two recipes, in everything that they say apart from the resolved versions."""
+"""Differences between the values of two recipes, apart from the resolved versions."""
 
 import os
 import re
@@ -126,7 +126,7 @@ def _requirements(recipe: Recipe) -> Iterator[tuple[str, str]]:
     try:
         requirements = recipe.requirements.read() if recipe.requirements else None
     except RecipeError:
-        # Reading the recipe reports it
+        # The error is reported when the recipe is read
         return
     if requirements is None:
         return

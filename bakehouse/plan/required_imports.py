@@ -14,20 +14,20 @@ from bakehouse.util.suggest import suggestion
 
 @dataclass(frozen=True, slots=True)
 class RequiredImport:
-    """A package that the recipe asks for."""
+    """A package that the recipe requests."""
 
     name: str
-    """The normal name of the package."""
+    """The normalized name of the package."""
     marker: str
     """The environments that the requirement is for; empty for all."""
     source: str
     """File and line of the requirement."""
     untested: str
-    """The reason in the recipe why it is not imported."""
+    """The reason in the recipe why it is not imported; empty if it is imported."""
 
 
 def required_imports(recipe: Recipe, problems: Problems) -> tuple[RequiredImport, ...]:
-    """Return the packages that a recipe names, each once; of locks, all.
+    """Return the packages that a recipe names, or all packages of a lock, without duplicates.
 
     Adds a diagnostic for each package of `untested_imports` that the recipe does not name.
     """

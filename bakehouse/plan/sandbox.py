@@ -1,8 +1,8 @@
-"""The environment of all templates: data goes in and text comes out.
+"""The Jinja environment of all templates, which turns data into text.
 
-Authors of component templates are not trusted with this machine. A template reads the data of its
-stage, and calls macros and pure methods of text and collections. It reaches no file, no module and no method
-of other objects.
+Templates of components must not be able to access this machine. A template can read the data of its stage,
+and call macros and pure methods of text and collections. It cannot access files, modules or methods of other
+objects.
 """
 
 from collections.abc import Callable, Mapping, MutableMapping
@@ -31,10 +31,10 @@ def sandbox(methods: frozenset[Callable[..., object]] = frozenset(), **options: 
             return not callable(value) or getattr(type(obj), attr, None) in methods
 
         def make_globals(self, d: MutableMapping[str, Any] | None) -> MutableMapping[str, Any]:
-            # They are constant. jinja2 copies its own ChainMap of globals slowly
+            # The globals are constant, and jinja2 copies its own ChainMap of them slowly
             return {**self.globals, **(d or {})}
 
     environment = Sandbox(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
-    # It makes random text
+    # It returns random text
     del environment.globals["lipsum"]
     return environment

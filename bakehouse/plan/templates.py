@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def read_templates(directory: Path) -> dict[str, str]:
-    """Return the shared templates by relative path. They are part of all keys, so callers read them once."""
+    """Return the shared templates by relative path. Callers read them once: they are part of all keys."""
     paths = sorted(
         [*directory.glob("*.j2"), *(path for path in (directory / "bin").iterdir() if path.is_file())]
     )

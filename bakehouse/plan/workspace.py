@@ -26,7 +26,7 @@ from bakehouse.util.files import is_file
 from bakehouse.util.suggest import nearest_glob, suggestion
 
 if TYPE_CHECKING:
-    # Look-ups import this module at their start: most of these would make them wait.
+    # Image URI look-ups import this module, and most of these imports would slow them down.
     from bakehouse.catalog.base_image_lock import AptLocks
     from bakehouse.catalog.cache import Kept
     from bakehouse.catalog.catalog import BrokenComponent, Catalog
@@ -54,9 +54,9 @@ class Workspace:
     broken: tuple[BrokenRecipe, ...] = ()
     """Recipes with mistakes. Their images are not in `recipes`."""
     failures: list[BakehouseError] = field(default_factory=list)
-    """The errors of selected images that were left out, so that the others go on; reported at the end."""
+    """The errors of selected images that were left out while the others continue; reported at the end."""
     kept: Kept | None = None
-    """Its content in the cache; None if it is not kept."""
+    """Its content in the cache; None if it is not cached."""
 
     @cached_property
     def apt_locks(self) -> AptLocks:
@@ -68,12 +68,12 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Selection:
-    """Images of a workspace, with what follows from their recipes: resolutions and a plan."""
+    """Selected images of a workspace, with their resolutions and plan."""
 
     workspace: Workspace
     recipes: tuple[Recipe, ...]
     patterns: tuple[str, ...] = ()
-    """Names, families and globs that select the recipes. To leave out an image that is named is a failure."""
+    """Names, families and globs that select the recipes. It is a failure if a named image is left out."""
 
     @cached_property
     def resolutions(self) -> tuple[Resolution, ...]:
@@ -128,7 +128,7 @@ def without_affected(recipes: Recipes, catalog: Catalog) -> Recipes:
 def _is_affected(
     recipe: Recipe, named: set[str], components: Iterable[BrokenComponent], catalog: Catalog
 ) -> bool:
-    """Return whether a recipe names components with mistakes, or resolves otherwise without them."""
+    """Return whether a recipe names components with mistakes, or resolves differently without them."""
     from bakehouse.resolve.resolver import Unsatisfiable, resolve
 
     names = frozenset().union(*(component.names for component in components))
@@ -149,15 +149,15 @@ def _concerns(refusal: Refusal, names: frozenset[str]) -> bool:
 
 
 def is_own(workspace: Workspace, path: Path) -> bool:
-    """Return whether a file belongs to the project, which may write it, and not to Bakehouse's catalogue."""
+    """Return whether a file belongs to the project, which may change it, not to Bakehouse's catalogue."""
     return workspace.project.root == HOME or not path.is_relative_to(HOME / "recipes")
 
 
 def select(workspace: Workspace, patterns: Iterable[str], *, skip_broken: bool = False) -> Selection:
     """Select the images that match names, families or globs, sorted by name; without a pattern the own ones.
 
-    Raises UsageError if a pattern matches nothing, and RecipeError if a named recipe has mistakes or all
-    selected ones have. Other recipes with mistakes are left out, as failures unless `skip_broken`.
+    Raises UsageError if a pattern matches nothing, and RecipeError if a named recipe or all selected recipes
+    have mistakes. Other recipes with mistakes are left out and count as failures unless `skip_broken`.
     """
     patterns = tuple(patterns)
     problems = Problems()
@@ -180,7 +180,7 @@ def select(workspace: Workspace, patterns: Iterable[str], *, skip_broken: bool =
 
 
 def leave_out_broken(workspace: Workspace, patterns: Sequence[str]) -> None:
-    """Add the mistakes of the selected recipes that have some to the failures."""
+    """Add the mistakes of the selected recipes to the failures."""
     mistakes = [mistake for broken in selected_broken(workspace, patterns) for mistake in broken.mistakes]
     if mistakes:
         leave_out(workspace, RecipeError.of(*dict.fromkeys(mistakes)))
@@ -230,7 +230,7 @@ def _is_named(broken: BrokenRecipe, pattern: str) -> bool:
 
 
 def require_project(workspace: Workspace) -> None:
-    """Raise UsageError outside of projects."""
+    """Raise UsageError outside a project."""
     if workspace.project.is_fallback:
         hint = "run `bake init` to create one, or name images"
         if IS_CHECKOUT:
@@ -267,7 +267,7 @@ def _no_match(workspace: Workspace, pattern: str) -> Diagnostic:
 
 
 def nearest_name(pattern: str, images: Iterable[str]) -> str:
-    """Return `did you mean …?` for a name or glob, also for a file or an image URI that contains the name."""
+    """Return `did you mean …?` for a name or glob, or for a file or an image URI that contains the name."""
     names = [*images]
     if glob := nearest_glob(pattern, names):
         return f"did you mean `{glob}`?"
@@ -294,7 +294,7 @@ def select_own(workspace: Workspace) -> Selection:
 
 
 def select_kept(workspace: Workspace, patterns: Sequence[str]) -> Selection:
-    """As `select`, but without a pattern select own images whose rendered files are committed or exist."""
+    """Select images; without a pattern, only own images whose rendered files are committed or exist."""
     if patterns:
         return select(workspace, patterns)
     require_project(workspace)
@@ -414,7 +414,7 @@ def render_images(
 ) -> tuple[RenderedFile, ...]:
     """Write changed files of the images' directories and remove files that are no longer rendered.
 
-    `gone` names directories of removed images; their ledgers are kept. `pages` are further files of images.
+    `gone` are the directories of removed images, whose ledgers are kept. `pages` are further files of images.
     """
     from bakehouse.plan import dockerfile
 
@@ -438,7 +438,7 @@ def render_images(
 
 
 def left_out_lines(images: Iterable[Image]) -> tuple[str, ...]:
-    """Return how many files of the recipes stay out of the images, by rule."""
+    """Return how many files of the recipes are left out of the images, by rule."""
     names: dict[str, list[str]] = {}
     for image in images:
         for line in image.content.left_out:

@@ -1,1 +1,1 @@
-"""Ground of small modules that know nothing of images: files, locks, processes, terminal, OCI names."""
+"""Small modules that do not depend on images: files, locks, processes, terminal, OCI names."""

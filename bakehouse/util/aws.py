@@ -41,7 +41,7 @@ _BUSY = {
 }
 _NOT_FOUND = {"ResourceNotFoundException", "ResourceNotFound", "NoSuchBucket", "NoSuchKey", "404"}
 _OTHER_REGION = {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
-"""Answers of S3 for a bucket of another region, if boto3 cannot find out which."""
+"""Answers of S3 for a bucket in another region, if boto3 cannot determine the region."""
 _REGION_IN_HOST = re.compile(r"\.([a-z]+(?:-[a-z]+)+-\d+)\.(?:[a-z]+\.)?(?:amazonaws|api\.aws)\b")
 _VALUE = re.compile(r", value: .*?(?=, (?:type|valid)\b|$)")
 _TOKEN = re.compile(r"[A-Za-z0-9+/=_%-]{100,}")
@@ -68,7 +68,7 @@ class AwsError(Exception):
         self.fault = fault
         self.diagnostic = diagnostic
         self.code = code
-        """Error code of AWS; empty where AWS did not answer."""
+        """Error code of AWS; empty if AWS did not answer."""
 
     def as_publish_error(self, diagnostic: Diagnostic | None = None) -> PublishError:
         """Return the error as `push` reports it, with its own exit code for credentials."""
@@ -180,7 +180,7 @@ class Aws:
         )
 
     def _denied_principal(self, action: str) -> str:
-        # GetCallerIdentity needs no permission, so it works where everything else is denied.
+        # GetCallerIdentity needs no permission, so it works even if everything else is denied.
         if action == _IDENTIFY:
             return _UNNAMED
         is_assuming = action.startswith(_ASSUME)
@@ -188,7 +188,7 @@ class Aws:
         try:
             return aws.principal()
         except PublishError:
-            # For example a network without an STS endpoint: report the denial all the same.
+            # Report the denial anyway, for example in a network without an STS endpoint.
             return _UNNAMED
 
 
@@ -322,7 +322,7 @@ def _unauthenticated(message: str, hint: str = "") -> AwsError:
 
 
 def _role_provider(fetcher: Any) -> Any:
-    """Return a provider of a role's credentials that renews them: a push may outlast them."""
+    """Return a provider of a role's credentials that renews them, because they can expire during a push."""
     from botocore.credentials import CredentialProvider, DeferredRefreshableCredentials
 
     class RoleProvider(CredentialProvider):  # type: ignore[misc]

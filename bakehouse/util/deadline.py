@@ -27,7 +27,7 @@ def remaining(until: float) -> float:
 
 
 def bounded(call: Callable[[], _Result], until: float) -> _Result:
-    """Return the result of `call`, or raise OverdueError at `until` and leave the call to a daemon thread."""
+    """Return the result of `call`, or raise OverdueError at `until` and leave the call in a daemon thread."""
     if until == NEVER:
         return call()
     left = remaining(until)

@@ -27,7 +27,7 @@ def open_files(deb: BinaryIO) -> tarfile.TarFile:
 
 
 def unpacked(deb: BinaryIO, name: Literal["control.tar", "data.tar"]) -> bytes:
-    """Return an archive of a package without its compression. Raises ArError for other files."""
+    """Return an uncompressed archive of a package. Raises ArError for other files."""
     for member in ArFile(fileobj=deb).getmembers():
         if member.name.startswith(name):
             return _decompressed(member.name, member.read())

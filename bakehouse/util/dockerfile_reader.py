@@ -1,6 +1,6 @@
 """Reader of Dockerfiles by BuildKit's rules: instructions with their line numbers.
 
-Of the parsers on the package index, `dockerfile-parse` reads no here-documents, and `dockerfile` is archived.
+The package `dockerfile-parse` does not read here-documents, and the package `dockerfile` is archived.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Numbers of the formats of files that Bakehouse writes."""
+"""Format numbers of the files that Bakehouse writes."""
 
 from collections.abc import Mapping
 from typing import Any

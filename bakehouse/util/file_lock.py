@@ -14,7 +14,7 @@ _POLL_SECONDS = 0.1
 
 @contextlib.contextmanager
 def exclusive(path: Path, waiting: Callable[[], None] = lambda: None, until: float = NEVER) -> Iterator[None]:
-    """Hold `path` alone; `waiting` is called once if another process holds it.
+    """Hold an exclusive lock on `path`; `waiting` is called once if another process holds it.
 
     Raises OverdueError if it is still held at `until` (time.monotonic()).
     """
@@ -42,9 +42,9 @@ def _wait_for(handle: int, operation: int, until: float) -> None:
 
 @contextlib.contextmanager
 def shared(path: Path) -> Iterator[Callable[[], bool]]:
-    """Hold `path` shared, and yield a function that checks whether it is the only holder.
+    """Hold a shared lock on `path`, and yield a function that checks whether no other process holds it.
 
-    Call it only before leaving: the check may release the shared lock.
+    Call the function only at the end, because it may release the shared lock.
     """
     with _opened(path) as handle:
         fcntl.flock(handle, fcntl.LOCK_SH)
@@ -60,7 +60,7 @@ def shared(path: Path) -> Iterator[Callable[[], bool]]:
 
 @contextlib.contextmanager
 def try_exclusive(path: Path) -> Iterator[bool]:
-    """Hold `path` alone if no process holds it now; yield whether it is held."""
+    """Hold an exclusive lock on `path` if no process holds it; yield whether it is held."""
     with _opened(path) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,9 +72,9 @@ def try_exclusive(path: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def join_shared(path: Path, until: float = NEVER) -> Iterator[None]:
-    """Hold `path` together with others, even without write permission; its directory is not created.
+    """Hold a shared lock on `path`, even without write permission; its directory is not created.
 
-    Raises OSError if it cannot be opened, OverdueError if another process holds it alone at `until`.
+    Raises OSError if it cannot be opened, OverdueError if a process still holds it exclusively at `until`.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -13,47 +13,47 @@ _DATA = _PACKAGE / "data"
 """The catalogue of an installed package; a checkout has none here."""
 
 PROBE = "bakehouse.probe"
-"""Audit event of a look at a path: what is read may depend on whether the path exists."""
+"""Audit event of a check whether a path exists, because results may depend on it."""
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Replace `path` by `content` in one step, and create its directory if needed.
 
     Readers see either the old or the new content. An interrupted write leaves the old one. Devices and pipes
-    are written to.
+    are written to, not replaced.
     """
     data = content.encode() if isinstance(content, str) else content
     with named_errors(path):
         if path.exists() and not (path.is_file() or path.is_dir()):
-            # Root could replace /dev/null
+            # As root, replacing /dev/null would succeed
             path.write_bytes(data)
             return
         with temporary_file(path.parent, f".{path.name}.") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            # Some file systems without modes refuse them.
+            # Some file systems do not support modes.
             with contextlib.suppress(PermissionError):
                 os.fchmod(file.fileno(), 0o644)
             Path(file.name).replace(path)
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and those above it; an existing one is kept."""
+    """Create a directory and its parents; an existing one is kept."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
     except FileNotFoundError as error:
-        # A file system that creates no directories, such as /proc
+        # Some file systems cannot create directories, such as /proc
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path)) from error
 
 
 @contextlib.contextmanager
 def temporary_file(directory: Path, prefix: str = ".") -> Iterator[IO[bytes]]:
-    """Make a file to be renamed within its directory, which is created if needed; remove it otherwise.
+    """Create a file to be renamed within its directory, which is created if needed; otherwise remove it.
 
-    The next temporary file of the same prefix removes that of a run that was killed.
+    The next temporary file with the same prefix removes the files of killed runs.
     """
     # Image URI look-ups import this module but never write, so they need not wait for these imports.
     import tempfile
@@ -73,7 +73,7 @@ def temporary_file(directory: Path, prefix: str = ".") -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def named_errors(path: Path) -> Iterator[None]:
-    """Name `path` in errors that name no file, such as that of a write to a full disk."""
+    """Name `path` in errors that name no file, such as a failed write to a full disk."""
     try:
         yield
     except OSError as error:
@@ -91,13 +91,13 @@ def display_path(path: Path) -> str:
 
 
 def relative_path(path: Path) -> Path:
-    """Return a path below the current directory relative to it, others as they are, without `..`."""
+    """Return a normalized path, relative to the current directory if it is below that directory."""
     plain = Path(os.path.normpath(path))
     return plain.relative_to(Path.cwd()) if plain.is_relative_to(Path.cwd()) else plain
 
 
 def expand_home(path: str) -> Path:
-    """Return a path with its `~` replaced; that of an unknown user stays, as in a shell."""
+    """Return a path with its `~` replaced. The `~` of an unknown user is kept, as in a shell."""
     try:
         return Path(path).expanduser()
     except RuntimeError:

@@ -33,14 +33,14 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
 
 
 def in_images(names: Sequence[str]) -> str:
-    """Return where something is: ` in churn`, ` in 11 images`; empty without names."""
+    """Return a text about images: ` in churn`, ` in 11 images`; empty without names."""
     if not names:
         return ""
     return f" in {names[0]}" if len(names) == 1 else f" in {format_count(len(names), 'image')}"
 
 
 def version_change(name: str, before: str | None, after: str | None) -> str:
-    """Return a package whose version changed, or that was added or removed; empty if it is the same."""
+    """Return the change of a package as text: changed, added or removed; empty if it is the same."""
     if before == after:
         return ""
     if before is None or after is None:
@@ -54,7 +54,7 @@ def format_names(names: Iterable[str], separator: str = ", ") -> str:
 
 
 def first_names(names: Sequence[str], count: int = 4) -> str:
-    """Names in backquotes, of which long lists show only the first ones: `` `a`, `b` and 7 more``."""
+    """Names in backquotes, only the first ones of a long list: `` `a`, `b` and 7 more``."""
     more = len(names) - count
     return format_names(names) if more <= 1 else f"{format_names(names[:count])} and {more} more"
 

@@ -26,7 +26,7 @@ TOP = "source"
 
 
 class GitError(Exception):
-    """A failure of git, as a predicate of the repository."""
+    """A failure of git. Its text continues a sentence about the repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class GitSource:
 
     url: str
     revision: str
-    """A commit; of a requirement that pins none, a branch, a tag or empty."""
+    """A commit. For a requirement without a commit, a branch or tag, or empty."""
     subdirectory: str = ""
 
     @property
@@ -66,14 +66,14 @@ def parse(text: str) -> GitSource:
         raise ValueError(reason)
     path, _, revision = parts.path.partition("@")
     if revision.startswith("-"):
-        # git would read it as an option
+        # git would parse it as an option
         reason = "write a commit of 40 hexadecimal digits after `@`"
         raise ValueError(reason)
     return GitSource(parts._replace(path=path).geturl(), revision, subdirectory)
 
 
 def commit_of(source: GitSource) -> str:
-    """Return the commit that a branch or tag names now; empty if it names none. Raises GitError."""
+    """Return the current commit of a branch or tag; empty if there is none. Raises GitError."""
     name = source.revision
     refs = [f"refs/tags/{name}^{{}}", f"refs/tags/{name}", f"refs/heads/{name}", name] if name else ["HEAD"]
     lines = _git("ls-remote", "--quiet", source.url, *refs).decode().splitlines()
@@ -95,11 +95,11 @@ def changes(directory: Path, paths: Iterable[Path]) -> tuple[str, ...]:
 
 
 def executables(directory: Path) -> dict[str, bool]:
-    """Return whether git has the files below a directory as executable, by path. Raises GitError."""
+    """Return whether the files below a directory are executable in git, by path. Raises GitError."""
     at = ("-C", str(directory))
     index = directory / os.fsdecode(_git(*at, "rev-parse", "--git-path", "index")).strip()
     if index.is_file():
-        # A cache of what is read sees that this file changes
+        # Opening it records the index as an input, so that the cache notices its changes
         index.open("rb").close()
     lines = _git(*at, "ls-files", "--stage", "-z", "--", ".").split(b"\0")
     entries = (os.fsdecode(line).partition("\t") for line in lines if line)
@@ -107,7 +107,7 @@ def executables(directory: Path) -> dict[str, bool]:
 
 
 def commit(directory: Path, paths: Sequence[Path], message: str) -> None:
-    """Commit the files below paths, and nothing else. Raises GitError."""
+    """Commit only the files below paths. Raises GitError."""
     names = [*map(str, paths)]
     failure = "does not accept a commit"
     _git("-C", str(directory), "add", "--all", "--", *names, failure=failure)
@@ -182,7 +182,7 @@ def _git(
     lines: Iterable[str] = (),
     failure: str = "cannot be read",
 ) -> bytes:
-    """Return what git prints. It asks its credential helpers, but never at the terminal."""
+    """Return the output of git, which uses its credential helpers, but never prompts on the terminal."""
     at = ["--git-dir", str(directory)] if directory else []
     try:
         result = subprocess.run(

@@ -34,14 +34,14 @@ def encoded_by(encode: Callable[[Any], object]) -> dict[str, Any]:
 
 
 def spread_by(encode: Callable[[Any], Iterable[object]]) -> dict[str, Any]:
-    """Return the metadata of a dataclass field that is any number of inputs of a key."""
+    """Return the metadata of a dataclass field that a function turns into any number of inputs of a key."""
     return {_INPUTS: encode}
 
 
 def key_of_fields(inputs: Any, omitted: Collection[str] = ()) -> str:
     """Return the key over all fields of a dataclass in their order, except `omitted` ones.
 
-    A field without metadata is an input as it is. Raises TypeError if JSON has no such values, so that no
+    A field without metadata is encoded unchanged. Raises TypeError if JSON cannot represent it, so that no
     field can be forgotten.
     """
     return key_of(*_field_inputs(inputs, omitted))
@@ -88,5 +88,5 @@ def list_of(inputs: Iterable[Json]) -> Json:
 
 
 def json_of(*inputs: object) -> Json:
-    """Encode consecutive inputs, to be done once if they enter many keys."""
+    """Encode consecutive inputs, so that inputs of many keys are encoded only once."""
     return Json(", ".join(map(_ENCODER.encode, inputs)))

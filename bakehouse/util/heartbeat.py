@@ -21,17 +21,17 @@ class Heartbeat:
         self.restart(phrase)
 
     def restart(self, phrase: str) -> None:
-        """Begin a new step that was reported; the line is `still <phrase> (25 s)`."""
+        """Begin a new step that was just reported; its lines are `still <phrase> (25 s)`."""
         self.rename(phrase)
         self._last = self._started
 
     def rename(self, phrase: str) -> None:
-        """Begin a new step that was not reported: the next line comes as soon as without it."""
+        """Begin a new step that was not reported, which does not delay the next line."""
         self._phrase = phrase
         self._started = self._clock()
 
     def tick(self) -> None:
-        """Report the step if its last line is too long ago; to be called often."""
+        """Report the step if the last line was at least 10 s ago; call this often."""
         now = self._clock()
         if now - self._last >= SILENT_SECONDS:
             self._last = now
@@ -44,7 +44,7 @@ def heartbeat(report: Reporter, phrase: str) -> Iterator[None]:
     beat, stop = Heartbeat(report, phrase), threading.Event()
 
     def run() -> None:
-        # Without a reader of standard error there is nothing to report to.
+        # The reader of standard error may be gone.
         with contextlib.suppress(OSError):
             while not stop.wait(_TICK_SECONDS):
                 beat.tick()

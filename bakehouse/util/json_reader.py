@@ -11,14 +11,14 @@ _Record = TypeVar("_Record")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 _MAX_DIGITS = 20
-"""Length of an integer. Longer ones cannot be converted to floats or to text."""
+"""Maximum length of an integer. Much longer ones cannot be converted to floats or to text."""
 
 
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text.
 
-    Raises ValueError also where the standard library raises another error, or where its value could not be
-    printed or converted: nesting that is too deep, numbers without limit, lone surrogates.
+    Raises ValueError even if the standard library raises another error or returns a value that cannot be
+    printed or converted: too deep nesting, too large numbers, lone surrogates.
     """
     try:
         value = json.loads(
@@ -28,7 +28,7 @@ def parse_json(text: str | bytes) -> Any:
         message = "it is nested too deeply"
         raise ValueError(message) from error
     if _ESCAPED_SURROGATE.search(text if isinstance(text, str) else text.decode("latin-1")):
-        # A pair is one character; json combines it
+        # A surrogate pair is valid, because json combines it into one character
         json.dumps(value, ensure_ascii=False).encode()
     return value
 
@@ -38,8 +38,8 @@ def decode(value: object, kind: type[_Record], path: str = "") -> _Record:
 
     Raises ValueError with the path of the first invalid value; `path` is that of `value`.
     """
-    # msgspec and not cattrs: its errors have the path of the value, and it has no dependencies. It decodes a
-    # release record 7 times as fast as our own code did. Commands that read no records start without it.
+    # msgspec is fast, has no dependencies, and its errors contain the path of the value.
+    # Commands that read no records start without it.
     import msgspec
 
     try:

@@ -13,12 +13,12 @@ Digest = NewType("Digest", str)
 """`sha256:` and 64 hex digits, the digest of an OCI object."""
 
 PLATFORM = "linux/amd64"
-"""Platform of images and components that name none."""
+"""Default platform of images and components."""
 ARM64 = "linux/arm64"
 PLATFORMS = (PLATFORM, ARM64)
-"""Platforms of images, in the order of their images."""
+"""Supported platforms, in the order in which their images are listed."""
 EPOCH = 1767225600
-"""The time of all files and images that Bakehouse makes, 2026-01-01; any fixed value is fine."""
+"""Timestamp of all files and images that Bakehouse makes: 2026-01-01, an arbitrary fixed value."""
 
 DOCKER_HUB = "docker.io"
 """Registry of images without a host in their reference."""
@@ -39,7 +39,7 @@ def architecture_of(platform: str) -> str:
 
 
 def platform_suffix(platform: str) -> str:
-    """Return how names of what exists for two platforms end, such as `-arm64`; empty for the default one."""
+    """Return the suffix of names for a platform, such as `-arm64`; empty for the default platform."""
     return "" if platform == PLATFORM else f"-{architecture_of(platform)}"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 MISSING_PROGRAM = (FileNotFoundError, PermissionError)
-"""Errors of programs that are not on PATH; the second one if a directory of PATH is not readable."""
+"""Errors for programs that are not on PATH. The second one occurs if a directory of PATH is not readable."""
 _GRACE_SECONDS = 15.0
 _TICK_SECONDS = 0.25
 
@@ -30,8 +30,8 @@ def running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program in its own process group with standard error piped, and stop it at the end.
 
-    Ctrl-C at the terminal does not reach it directly. A gentle stop leaves it time to clean up. `inherited`
-    are the variables of this process that it gets besides `environment`; the default is all.
+    Ctrl-C at the terminal does not reach it directly. A gentle stop gives it time to clean up. `inherited`
+    are the variables of this process that it gets in addition to `environment`; the default is all.
     """
     variables = with_environment(environment or {})
     if inherited is not None:

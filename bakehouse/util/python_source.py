@@ -9,7 +9,7 @@ _PARSING = Lock()
 def parse(source: str | bytes) -> ast.Module:
     """Return the syntax tree of code. Raises SyntaxError, ValueError or RecursionError.
 
-    Python 3.11 raises SystemError if two threads make syntax trees at once (python/cpython#106905).
+    Python 3.11 raises SystemError if two threads create syntax trees at once (python/cpython#106905).
     """
     with _PARSING:
         return ast.parse(source)

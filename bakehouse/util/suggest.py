@@ -18,8 +18,8 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known word that is most like another one, whatever the case; empty if none is like it."""
-    # Looking up an image URI imports this module: difflib takes longer to import than the look-up.
+    """Return the known word that is most similar to a word, ignoring case; empty if none is similar."""
+    # Image URI look-ups import this module, and importing difflib takes longer than a look-up.
     import difflib
 
     lower = {candidate.lower(): candidate for candidate in sorted(known, reverse=True)}
@@ -28,7 +28,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def nearest_glob(glob: str, known: Iterable[str]) -> str:
-    """Return a glob like another one that matches a known name; empty if there is none.
+    """Return a similar glob that matches a known name; empty if there is none.
 
     It corrects misspelt words between hyphens, and the case of words with wildcards.
     """

@@ -1,4 +1,4 @@
-"""Temporary directories, and the ids of runs by which leftovers of killed runs are found."""
+"""Temporary directories, and run ids that identify the leftovers of killed runs."""
 
 import contextlib
 import errno
@@ -17,10 +17,10 @@ from pathlib import Path
 _ID = re.compile(r"(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<start>\d+)")
 _SCRATCH = "bakehouse-"
 _MIN_FREE = 2**20
-"""Bytes; a disk with less counts as full."""
+"""Bytes. A disk with less free space counts as full."""
 _NO_SPACE = os.strerror(errno.ENOSPC)
 _FOREIGN_SECONDS = 24 * 3600
-"""Until then, something of another machine counts as in use: its processes cannot be looked up here."""
+"""Leftovers of other machines count as in use for this time, because their processes cannot be checked."""
 
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def scratch_directory() -> Iterator[Path]:
 def temporary_directory() -> Path:
     """Return the directory of the system for temporary files. Raises OSError if its disk is full.
 
-    Python silently uses another directory then, but programs that it starts do not.
+    Otherwise Python would silently use another directory, but the programs that it starts would not.
     """
     named = os.environ.get("TMPDIR", "")
     try:
@@ -125,7 +125,7 @@ def _machine() -> str:
 
 
 def _start(pid: int) -> int | None:
-    """Return the start of a process in ticks since boot, 0 if it is unknown, None if it has ended."""
+    """Return the start time of a process in ticks since boot, 0 if it is unknown, None if it has ended."""
     if not Path("/proc/self/stat").exists():
         try:
             os.kill(pid, 0)
@@ -135,7 +135,7 @@ def _start(pid: int) -> int | None:
             return 0
         return 0
     try:
-        # The name, in parentheses, may itself hold spaces and parentheses.
+        # The name is in parentheses and may itself contain spaces and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None

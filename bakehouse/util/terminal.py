@@ -1,4 +1,4 @@
-"""Rows at the end of a terminal that are redrawn in place, output callbacks, and how much is printed."""
+"""Rows at the end of a terminal that are redrawn in place, output callbacks, and the verbosity."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ _DIM, _PLAIN = "\033[2m", "\033[0m"
 
 
 def set_verbose(value: bool) -> None:
-    """Set whether this process prints everything, as `--verbose` asks for."""
+    """Set whether this process prints details, as with `--verbose`."""
     global _is_verbose
     _is_verbose = value
 

@@ -81,7 +81,7 @@ class TomlTable:
         return TomlTable(value, f"{self.name}.{key}", self.path, self.problems)
 
     def dotted(self, key: str) -> str:
-        """Return a key with those of the tables in it: TOML splits an unquoted name at its dots."""
+        """Return a key joined with the keys of tables in it, because TOML splits unquoted names at dots."""
         names, value = [key], self.values.get(key)
         while isinstance(value, dict) and len(value) == 1:
             [(name, value)] = value.items()
@@ -93,8 +93,8 @@ class TomlTable:
 
 
 def key_location(path: Path, key: str, table: str) -> Location:
-    """Return the location of a key in a table or below it, else of the table, else the start of the file."""
-    # TOML has no other line ends, such as U+2028
+    """Return the location of a key in or below a table, otherwise of the table or the start of the file."""
+    # `splitlines` would also split at characters that do not end lines in TOML, such as U+2028
     lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
     inside = False
     table_location = None

@@ -16,7 +16,7 @@ NO_HINTS: Hints = {}
 _PAIR = re.compile(r"(?P<name>[\w.-]+)\s*(?:==|[=:@])?\s*(?P<value>.*)")
 """A name with a value as other formats write it: `a=b`, `a==1.0`, `a>=1.0`."""
 _PLAIN = re.compile(r"[\w./+-]+")
-"""Texts that YAML reads as they are in a list."""
+"""Texts that need no quotes in a YAML list."""
 
 
 class Fields:
@@ -26,7 +26,7 @@ class Fields:
     """
 
     def __init__(self, node: Node, what: str, problems: Problems, hint: str = "") -> None:
-        """`hint` is that of a node which is not a mapping."""
+        """`hint` is for the error if the node is not a mapping."""
         self.what = what
         self.problems = problems
         self.location = node.location
@@ -60,7 +60,7 @@ class Fields:
         return key not in self._values
 
     def place(self, key: str) -> Location:
-        """Return the location of the value of `key`, or of the mapping without it."""
+        """Return the location of the value of `key`, or of the mapping if the key is missing."""
         return self._values[key][1].location if key in self._values else self.location
 
     def node(self, key: str) -> Node | None:
@@ -97,7 +97,7 @@ class Fields:
         return int(text)
 
     def key_place(self, key: str) -> Location:
-        """Return the location of `key` itself, or of the mapping without it."""
+        """Return the location of `key` itself, or of the mapping if the key is missing."""
         return self._values[key][0].location if key in self._values else self.location
 
     def size(self, key: str, unknown: str) -> int | None:
@@ -164,7 +164,7 @@ class Fields:
         return (node,) if isinstance(node, Scalar) else self.scalars(key)
 
     def matching(self, key: str, pattern: re.Pattern[str], what: str) -> tuple[str, ...]:
-        """Read a list of texts, each of which must match."""
+        """Read a list of texts that must match a pattern."""
         items = self.scalars(key)
         for item in items:
             if not pattern.fullmatch(item.text):
@@ -218,7 +218,7 @@ class Fields:
         return None
 
     def nodes(self, key: str, hint: str = "") -> tuple[Node, ...]:
-        """Read the items of a list of any kind; `hint` is that of another node."""
+        """Read a list of any items; `hint` is for the error if the node is not a list."""
         node = self.node(key)
         if node is None:
             return ()
@@ -272,7 +272,7 @@ class Fields:
 
 
 def _pairs_hint(node: Node) -> str:
-    """Return a hint at the pair that the first item of a list is meant to be; empty for others."""
+    """Return a hint if the first item of a list looks like a pair of name and value; otherwise empty."""
     first = node.items[0] if isinstance(node, Sequence) and node.items else node
     if isinstance(first, Mapping) and len(first.entries) == 1:
         name, value = first.entries[0]

@@ -22,14 +22,14 @@ MAX_TEXT = 16_000
 _Mark = yaml.error.Mark | yaml._yaml.Mark
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that double quotes can hide: controls, line separators, changes of direction."""
+"""Characters that escapes in double quotes can hide: controls, line separators, changes of direction."""
 _UNQUOTED = re.compile(r"""(?:[:,\[{]|-\s)\s*(?P<value>[>*!&%@`|][^\s,"'\]}#]*)""")
 """A value that starts with an indicator character of YAML, like a version range."""
 _SECOND_MAPPING = "mapping values are not allowed in this context"
 _COLON_IN_TEXT = re.compile(
     r"""\s*(?P<start>-|[\w.-]+:)\s+(?P<value>[^\s"'\[{>|&*!#-].*:\s.*?)\s*""",
 )
-"""An item, or a key and its value, whose text has a colon and a space, so that YAML sees one key too many."""
+"""An item, or a key and its value, whose text has a colon and a space, which YAML reads as another key."""
 _OPEN = {
     "while parsing a flow mapping": "not closed, or a comma is missing after it",
     "while parsing a flow sequence": "not closed, or a comma is missing after it",
@@ -39,7 +39,7 @@ _OPEN = {
 
 
 def _quoted(text: str) -> str:
-    """Return a text in quotes for YAML, in double ones unless it contains characters that they change."""
+    """Return a text in double quotes for YAML, or in single ones if it contains `"` or a backslash."""
     return "'" + text.replace("'", "''") + "'" if {'"', "\\"} & {*text} else f'"{text}"'
 
 
