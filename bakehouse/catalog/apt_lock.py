@@ -36,7 +36,7 @@ FIELDS = (
     "Size",
     "SHA256",
 )
-"""Fields of a package in a lock: to find and check its file, and to know its dependencies."""
+"""Fields that a lock keeps: to find and verify the file of a package, and to resolve its dependencies."""
 NEEDED = ("Package", "Version", "Filename", "Size", "SHA256")
 """Required fields of a package in a lock."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+-]+")

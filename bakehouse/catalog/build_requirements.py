@@ -1,4 +1,4 @@
-"""Build requirements of source distributions, as a lock has them below the line of each."""
+"""Reader of build requirements, which a lock lists below the line of their source distribution."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from bakehouse.errors import Location
 from bakehouse.util.yaml_fields import Fields
 
 MARK = "#   built with "
-"""Start of the lines; other readers of a lock take them for comments."""
+"""Start of these lines, which other readers of a lock treat as comments."""
 NOTHING = "nothing else"
 _LINE = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
@@ -36,7 +36,7 @@ def read_undeclared(fields: Fields) -> dict[str, tuple[str, ...]]:
 
 
 def read_build_requirements(lock: Path) -> Mapping[str, tuple[Package, ...]]:
-    """Return the build requirements by the sha256 of the source distribution; none of an unreadable lock.
+    """Return the build requirements by sha256 of the source distribution; empty if the lock is unreadable.
 
     A source distribution whose build requirements are unknown is left out.
     """
@@ -62,7 +62,7 @@ def read_build_requirements(lock: Path) -> Mapping[str, tuple[Package, ...]]:
 
 
 def with_build_requirements(packages: Iterable[Package]) -> tuple[Package, ...]:
-    """Return packages with the build requirements that their locks have."""
+    """Return packages with the build requirements in their locks."""
     locks: dict[Path, Mapping[str, tuple[Package, ...]]] = {}
 
     def complete(package: Package) -> Package:

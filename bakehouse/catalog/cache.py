@@ -1,11 +1,11 @@
-"""Cache of what the files of a project say, for the next process: valid while none of them changes.
+"""Cache of the values in the files of a project, for later processes. It is valid until one of them changes.
 
-As git's index does, the cache has the status of each file and directory that was read: mode, inode, size and
-times, also that of the last change of the inode, which no program can set. If a file changed in the last
-seconds, a further change may not show in its status. Then nothing is kept, and it is read again next time.
+Like git's index, the cache records the status of each file and directory that was read: mode, inode, size and
+times, including the ctime, which programs cannot set. If a file changed in the last seconds, a further change
+may not alter its status. In this case nothing is cached, and the next process reads the files again.
 
 The cache is in the cache directory of the user, and is used only if no other user can write there. Unpickling
-calls no classes except those of a catalogue.
+loads only the classes of a catalogue.
 """
 
 import io
@@ -34,7 +34,7 @@ V = TypeVar("V")
 _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = tuple(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
 _CODE = (f"{_PACKAGE}{os.sep}", f"{Path(os.__file__).parent}{os.sep}", *_LIBRARIES)
-"""Directories of modules, which are read when they are imported."""
+"""Directories of modules. Importing reads their files, so these are not recorded as files of a project."""
 _FORMAT = "2"
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a further change of a file changes its status, on any file system."""
@@ -54,12 +54,12 @@ _DAMAGE = (
 )
 
 Status = tuple[int, ...] | None
-"""Status of a file; its type only if it was looked at but not read; None if it does not exist."""
+"""Status of a file; only the type if it was looked up but not read; None if it does not exist."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Values by name, each pickled on its own, and the statuses of the files that they follow from."""
+    """Values by name, each pickled separately, and the statuses of the files that they come from."""
 
     statuses: dict[str, Status]
     values: dict[str, bytes]
@@ -75,7 +75,7 @@ class Kept:
 
 
 class LazyMapping(Mapping[str, V]):
-    """A mapping that reads a group of values when one of them is needed. `groups` has the group of each."""
+    """A mapping that reads a group of values when one of them is needed. `groups` maps names to groups."""
 
     def __init__(self, groups: Mapping[str, str], read: Callable[[str], Mapping[str, V]]) -> None:
         self._groups, self._read = groups, read
@@ -114,11 +114,11 @@ class Loaded:
     catalog: "Catalog"
     recipes: "Recipes"
     kept: Kept | None
-    """None if a next process has to read them again."""
+    """None if they are not cached, so the next process reads the files again."""
 
 
 def load(roots: Sequence[Path], project: Path | None = None) -> Loaded:
-    """Read components and recipes, from the cache if possible, also those with mistakes."""
+    """Read components and recipes, including those with mistakes, from the cache if possible."""
     from bakehouse.catalog.catalog import Catalog
     from bakehouse.catalog.recipe import Recipes
 
@@ -151,9 +151,10 @@ def load_names(roots: Sequence[Path], project: Path | None = None) -> ProjectNam
 
 
 def derived(name: str, of: Sequence[str], compute: Callable[[], V], below: Iterable[Path]) -> V:
-    """Return a value of built-in types that follows from texts and the files below directories.
+    """Return a value of built-in types, from the cache if possible.
 
-    It is computed if one of them changed.
+    It is computed again if one of these changed: a text in `of`, a file that `compute` read or a file `below`
+    directories.
     """
     path, identity = _place(name, *of)
     if kept := _read(path, identity):
@@ -206,7 +207,7 @@ def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
 
 
 def read_catalog(roots: Sequence[Path]) -> "Catalog":
-    """Read the components of a project, and take those of Bakehouse from the cache; leave out mistakes."""
+    """Read the components of a project, except those with mistakes; use the cache for Bakehouse's own."""
     from bakehouse.catalog.catalog import load_catalog, read_directory
     from bakehouse.errors import Problems
 
@@ -249,7 +250,7 @@ def _own_components(root: Path) -> Mapping[str, "Component"]:
 
 
 class _Record:
-    """The files that are read and looked at."""
+    """The files that are read or looked up."""
 
     def __init__(self) -> None:
         self.began = time.time_ns()
@@ -274,7 +275,7 @@ class _Record:
                     return
 
     def statuses(self) -> dict[str, Status] | None:
-        """Return the statuses; None if they are not enough to see the next change."""
+        """Return the statuses; None if a later change of the files might not alter them."""
         code = {f"{parent}/{name}" for parent, _, names in os.walk(_PACKAGE) for name in names}
         self._read |= {*_LIBRARIES, *(path for path in code if path.endswith((".py", ".json")))}
         statuses = {path: _status(path) for path in self._read}
@@ -287,7 +288,7 @@ class _Record:
 
 
 _records: list[_Record] = []
-"""The records of the present reads."""
+"""Records of the reads in progress."""
 
 
 @contextmanager
@@ -355,7 +356,7 @@ def _is_ours(status: os.stat_result) -> bool:
 
 
 def _read(path: Path | None, identity: bytes) -> Kept | None:
-    """Return what a file keeps; None if it is damaged, is not ours, or does not fit the present files."""
+    """Return the content of a cache; None if it is damaged, outdated, or may be from another user."""
     if path is None:
         return None
     try:
@@ -379,7 +380,7 @@ def _read(path: Path | None, identity: bytes) -> Kept | None:
 
 
 def _keep(path: Path | None, identity: bytes, record: _Record, values: Mapping[str, object]) -> Kept | None:
-    """Write values for the next process, unless a further change of their files could not be seen."""
+    """Write values for the next process, unless a later change of their files might go unnoticed."""
     statuses = record.statuses() if path else None
     if path is None or statuses is None:
         return None
@@ -404,7 +405,7 @@ def _pickled(value: object) -> bytes:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickler of dataclasses as classes and values: their own state takes long to restore."""
+    """Pickler of dataclasses as classes and values, because restoring their own state is slow."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type) or not is_dataclass(obj):
@@ -413,7 +414,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _made(cls: type, *values: object) -> object:
-    """Make a dataclass of its values, without its checks."""
+    """Create an instance of a dataclass from its values, without running its checks."""
     made: object = object.__new__(cls)
     for assign, value in zip(_assignments(cls), values, strict=True):
         assign(made, value)

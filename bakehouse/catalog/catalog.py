@@ -1,6 +1,6 @@
 """Reader of component directories: which components exist, their versions and requirements.
 
-Everything is as written, with its location; `resolve` chooses from it.
+All values are as written, with their locations; `resolve` chooses among them.
 """
 
 import re
@@ -152,7 +152,7 @@ class Catalog:
         return frozenset({*self.components, DRIVER}.union(*provided, *broken))
 
     def broken_among(self, components: Iterable[str]) -> tuple[BrokenComponent, ...]:
-        """Return the components with mistakes that some components are, or need in some version."""
+        """Return the components with mistakes in `components`, and those that they need in some version."""
         needed = self.links.needed(components) if self.broken else frozenset()
         return tuple(component for component in self.broken if not component.names.isdisjoint(needed))
 
@@ -175,8 +175,8 @@ def load_catalog(
 ) -> Catalog:
     """Read the components and pins of all recipe directories; those of later ones replace earlier ones.
 
-    A component with mistakes is left out. Its mistakes are added to `problems`, or those of all components
-    are raised together as RecipeError without it.
+    A component with mistakes is left out, and its mistakes are added to `problems`. Without `problems`, the
+    mistakes of all components are raised together as RecipeError.
     """
     components: dict[str, Component] = {}
     directories: dict[str, Path] = {}
@@ -191,14 +191,14 @@ def load_catalog(
             except RecipeError as error:
                 mistakes[name].extend(error.diagnostics)
                 components.pop(name, None)
-            # Also those of a component that it replaces
+            # Include the names of a component that it replaces
             provided = (spec.provides for spec in components[name].specs) if name in components else ()
             names.setdefault(name, {name}).update(*provided)
     unread = {item for name, own in mistakes.items() if own for item in names[name]} - components.keys()
     every = Problems() if problems is None else problems
     pins = Problems()
     known = checked(components, unread, mistakes, read_pins(roots, pins))
-    # Pins concern any image
+    # A mistake in the pins can affect every image
     pins.raise_as(RecipeError)
     sound = {name: component for name, component in known.components.items() if not mistakes[name]}
     others = Catalog(sound).provided_names
@@ -229,7 +229,7 @@ def checked(
             components[name] = pinned(components[name], pins)
     catalog = Catalog(components)
     names = catalog.provided_names.union(unread)
-    # The values of one with mistakes may be defaults, about which others cannot be wrong
+    # A component with mistakes may have default values, so references to it are not checked
     sound = {name: component for name, component in components.items() if not problems[name]}
     faulty = {*unread, *components} - sound.keys()
     for component in components.values():
@@ -277,7 +277,7 @@ def _add_content_conflicts(base: Component, components: Mapping[str, Component])
 def _content_conflicts(
     provided: Mapping[str, str], components: Mapping[str, Component]
 ) -> Iterator[Incompatibility]:
-    """Yield the known conflicts of what a base contains.
+    """Yield the known conflicts of the contents of a base.
 
     A conflict inside the base is a warning, because no recipe can change it, and its vendor tested it.
     """
@@ -287,14 +287,14 @@ def _content_conflicts(
         for release in (components[name].releases if name in components else ())
         if release.version == version
     }
-    # A content that another one installs, such as the libfabric of EFA, is not that component's build.
+    # Content that other content installs, such as the libfabric of EFA, is not a build of its component.
     installed = {
         pair for builds in contents.values() for build in builds for pair in build.spec.provides.items()
     }
     for name, builds in contents.items():
         if (name, provided[name]) in installed:
             continue
-        # A conflict with what a component installs itself, as EFA does Open MPI, is about a second copy.
+        # A conflict of a component with its own contents, such as EFA with Open MPI, is about a second copy.
         copies = {copy for spec in components[name].specs for copy in spec.provides}
         for conflict in builds[0].spec.conflicts:
             parts = conflict.parts
@@ -428,7 +428,7 @@ def _variant(fields: Fields, directory: Path, common: VariantSpec) -> list[Varia
 
 
 def _builds(name: str, spec: VariantSpec, location: Location) -> list[Variant]:
-    """Return the builds of a variant. Of two platforms, one has a suffix in its name and in its lock's."""
+    """Return the builds of a variant. With two platforms, the name and the lock of one have a suffix."""
     is_one_of_two = len(spec.platforms) > 1
     builds = []
     for platform in spec.platforms:

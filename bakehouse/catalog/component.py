@@ -91,7 +91,7 @@ class Incompatibility:
     """True if such images are refused; False if Bakehouse only warns."""
     location: Location
     content: str = ""
-    """The content of a base that has it, such as `efa 1.49.0`; empty if it is the component's own."""
+    """Content of a base that causes it, such as `efa 1.49.0`; empty if the component itself does."""
 
 
 @dataclass(frozen=True, slots=True)

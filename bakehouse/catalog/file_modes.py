@@ -1,8 +1,8 @@
-"""Which files are executable where the file system does not say, so that keys are those of other hosts.
+"""Executable files on file systems without modes, so that keys are the same as on other hosts.
 
-Git finds out whether a file system keeps modes when it makes or clones a repository there, and writes it into
-the configuration of the repository. Then the modes are those that git has. A file that git does not have yet
-is executable if it starts with `#!`.
+When git creates or clones a repository, it tests whether the file system keeps modes, and records the result
+in the configuration of the repository. If it does not, the modes come from git. A file that git does not
+track yet is executable if it starts with `#!`.
 """
 
 import re

@@ -79,7 +79,7 @@ def read(path: Path) -> IgnoreFile:
     patterns = []
     problems = Problems()
     for number, line in enumerate(lines, 1):
-        # Docker takes a comment for one only at the start of the line.
+        # Docker recognizes comments only at the start of a line.
         if not line.startswith("#") and (text := line.strip()):
             pattern = _pattern(text, f"{display_path(path)}:{number} {text}")
             if pattern is None:

@@ -21,7 +21,7 @@ _ARM = re.compile(r"ml\.(?:[a-z]+[0-9]+g[a-z]*|[a-z0-9]+-gb[0-9]+)\.")
 """Instance types with Graviton or Grace processors."""
 _INFERENTIA = re.compile(r"ml\.inf[0-9]")
 NEURON = "neuron "
-"""Begins the architecture of a type with Neuron devices in the file."""
+"""Start of the architecture of types with Neuron devices in `instance_gpus.json`."""
 _BOUND = re.compile(r"(?P<sign>~=|[=!]=|[<>]=?)\s*(?P<version>[0-9]+(?:\.[0-9]+)*)(?P<all>\.\*)?")
 _FITS = {">=": operator.ge, "<=": operator.le, "<": operator.lt, ">": operator.gt}
 
@@ -107,7 +107,7 @@ def is_instance_type(name: str) -> bool:
 
 
 def instance_type_hint(name: str) -> str:
-    """Return a hint at the types of a family, or at the type most like an unknown one; empty if none is."""
+    """Return a hint with the types of a family, or with the most similar type; empty if none is similar."""
     family = f"ml.{name.lower().removeprefix('ml.').strip('.')}."
     if types := sorted((known for known in _architectures() if known.startswith(family)), key=_size):
         names = ", ".join(f"`{known}`" for known in types)

@@ -30,7 +30,7 @@ class Instance:
 
     @property
     def accelerator(self) -> str:
-        """Noun for what a rank of a job uses."""
+        """Name of the device that a rank of a job uses."""
         return "NeuronCore" if self.neuron_architecture else "GPU"
 
     @property

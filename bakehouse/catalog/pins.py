@@ -1,4 +1,4 @@
-"""Pins: checksums of vendors' files and images that `bake lock` records, as components do not have them.
+"""Pins: checksums of vendors' files and digests of their images, recorded by `bake lock` for a project.
 
 `pins.yaml` in a recipe directory belongs to the project, so that the catalogue need not change. The digest of
 an image replaces that of its component, because a project may follow a tag that has moved. The checksum of a
@@ -148,7 +148,7 @@ def _image_pin(reference: str, registries: Registries | None, pins: Pins) -> Pin
 
 
 def with_hosts(reference: str, registries: Registries | None) -> tuple[str, ...]:
-    """Return an image with the registry of each region; as it is if its reference contains the registry."""
+    """Return an image with the registry of each region; unchanged if its reference contains the registry."""
     return tuple(f"{host}/{reference}" for host in registries.hosts.values()) if registries else (reference,)
 
 

@@ -27,9 +27,9 @@ HOME = _PACKAGE.parent if IS_CHECKOUT else _PACKAGE / "data"
 
 _DEFAULT_PORT = 5050
 _MAX_PRICE = 10**9
-"""Limit of the price of an hour: TOML has numbers of any size, and `inf`."""
+"""Limit of the price of an hour, because TOML allows numbers of any size, and `inf`."""
 _LEDGER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.'()/-]*)?"
-"""S3 allows `*` too, which is a wildcard in the policies of pipelines."""
+"""URLs without `*`: S3 allows it, but it is a wildcard in the policies of pipelines."""
 _KMS_KEY = re.compile(r"awskms:///arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+")
 _REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
 _PREFIX = r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
@@ -68,7 +68,7 @@ _KEYS = (
 _TWICE = "Cannot overwrite a value"
 """Text of tomllib for a key that a table has twice."""
 _JOB_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
-"""Names of jobs: without dots and slashes, which files have."""
+"""Names of jobs, without dots and slashes, so that they differ from paths of files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class ProjectSettings:
     keep_registry: bool = False
     """Let the local registry run after a push, so that its images can be pulled."""
     signing_key: str = ""
-    """Path of a private key, or `awskms:///` and the ARN of a key; empty signs nothing."""
+    """Path of a private key, or `awskms:///` and the ARN of a key; if empty, nothing is signed."""
     policy: "Policy | None" = None
     """Requirements on images that are promoted or launched; None without such a table."""
     ci: "CiSettings | None" = None

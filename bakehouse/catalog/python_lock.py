@@ -42,7 +42,7 @@ class Package:
     bytes: int
     location: Location
     replaces: str = ""
-    """The version in the lock of a component that this one replaces; ANY_VERSION if it is a component's."""
+    """The version in a component's lock that this one replaces; ANY_VERSION in the lock of a component."""
     origin: str = ""
     """URL or absolute path of a file that package indexes may not have."""
     build: "tuple[Package, ...] | None" = None
@@ -82,7 +82,7 @@ class Lock:
     """Names of packages that replace those in the locks of other components."""
 
     def heading(self, python: str) -> str:
-        """Return its first line, which records the Python version, another platform, and the requirements."""
+        """Return its first line: Python version, platform unless it is the default one, and requirements."""
         on_platform = "" if self.platform == PLATFORM else f" on {self.platform}"
         return f"# Python {python}{on_platform}: {', '.join(self.requirements)}"
 
@@ -93,7 +93,7 @@ class Lock:
 
     @property
     def first_line(self) -> str:
-        """Empty if the file does not exist."""
+        """The first line of the file; empty if the file does not exist."""
         try:
             return self.path.read_text(encoding="utf-8").partition("\n")[0]
         except (OSError, UnicodeDecodeError):
@@ -116,7 +116,7 @@ class Lock:
 
     @cached_property
     def packages(self) -> tuple[Package, ...]:
-        """Raises RecipeError if the lock is unreadable or has an invalid line."""
+        """The locked packages. Raises RecipeError if the lock is unreadable or has an invalid line."""
         problems = Problems()
         packages = load_lock(self.path, self.named_at, problems)
         problems.raise_as(RecipeError)
@@ -232,7 +232,7 @@ def _package(line: str, spot: Location) -> Package | None:
 
 
 def preferred_packages(path: Path, image: str | None = None) -> tuple[Package, ...]:
-    """Return the packages to keep when a lock is made anew, without those that components install.
+    """Return the packages whose versions a new lock should keep, without those that components install.
 
     Those of `image` come first, then those of other images. Of two sides of a conflict, the newer version
     stays. Invalid lines are left out.

@@ -71,9 +71,9 @@ _OTHER_WORDS = {
     "targets: {instances: [ml.g5.12xlarge]}": ("instances", "instance", "instance_type", "instance_types"),
     "smoke: {hosts: 1}": ("test", "tests"),
 }
-"""By example of a key: the words that Dockerfiles and other tools have for it."""
+"""Words of Dockerfiles and other tools for a key, by an example of the key."""
 _PACKAGE = re.compile(r"[A-Za-z0-9_-]+|[A-Za-z0-9][A-Za-z0-9._-]*(\[[^]]*\])?\s*[=<>!~;@].*")
-"""A requirement in place of the path of a file."""
+"""Form of a requirement, which a recipe may contain by mistake in place of the path of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,13 @@ class Content:
     code: tuple[File, ...] = ()
     entry_point: str | None = None
     left_out: tuple[str, ...] = ()
-    """The rules by which files of the directories stay out, with counts; not part of build keys."""
+    """The rules that exclude files of the directories, with counts; not part of build keys."""
     allowed: tuple[str, ...] = ()
     """Paths of files whose secrets the recipe allows; not part of build keys."""
 
     @property
     def own_files(self) -> tuple[File, ...]:
-        """Files and code, which the image directory has copies of."""
+        """Files and code. The image directory contains copies of them."""
         return (*self.files, *self.code)
 
 

@@ -88,7 +88,7 @@ def read_registries(settings: TomlTable) -> dict[str, RegistrySettings]:
 
 
 def _dotted(name: str, values: Mapping[str, Any]) -> str:
-    """Return the name in a header: without quotes, TOML makes tables in tables of a name with dots."""
+    """Return the name as written in a header: TOML reads an unquoted name with dots as nested tables."""
     for key, value in values.items():
         if isinstance(value, dict) and key not in KEYS:
             return f"{name}.{_dotted(key, value)}"

@@ -30,7 +30,7 @@ _INDEXES = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
 _FIND_LINKS = ("-f", "--find-links")
 _UV_OPTIONS = ("--no-index", "--pre", "--no-binary", "--only-binary")
 _WITHOUT_EFFECT = ("--prefer-binary", "--require-hashes")
-"""Options without effect, because a lock has hashes, and wheels where an index has them."""
+"""Options without effect, because locks contain hashes, and wheels if an index has them."""
 _OPTION_HINTS = {
     "--trusted-host": "set it in this machine's pip configuration, because builds download files too",
     "-e": "write `name @ git+URL@COMMIT`, or build a wheel with `pip wheel --no-deps DIRECTORY` and name it",
@@ -67,7 +67,7 @@ class RequiredPackage:
     """A line of a requirements file."""
 
     text: str
-    """The requirement as PEP 508 writes it; local files have absolute URLs."""
+    """The requirement in the form of PEP 508; local files have absolute URLs."""
     location: Location
     hashes: frozenset[str] = frozenset()
     """The sha256 sums that the line allows; empty if it allows any."""
@@ -180,7 +180,7 @@ class Requirements:
 
     @property
     def digest(self) -> str:
-        """The sha256 that identifies the requirements; that of the file if there is only one."""
+        """The sha256 that identifies the requirements; the sha256 of the file if there is only one."""
         sums = [sha256(content).hexdigest() for content in self.contents]
         if len(sums) == 1 and not self.choices:
             return sums[0]
@@ -215,7 +215,7 @@ def included_files(path: Path) -> tuple[Path, ...]:
 
 
 def other_format(path: Path, named_at: Location) -> Diagnostic | None:
-    """Return the mistake that a requirement file has another format, which its name shows."""
+    """Return the mistake of a requirements file whose name shows that it has another format."""
     for pattern, (kind, export) in _OTHER_FORMATS.items():
         if fnmatchcase(path.name, pattern):
             message = f"`{path.name}` is {kind}, not a requirements file"

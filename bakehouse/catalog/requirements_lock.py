@@ -107,7 +107,7 @@ def state_of(path: Path, image: str, digest: str) -> LockState:
 
 
 def digest_line(lines: Iterable[str]) -> str:
-    """Return the line by which a lock shows that none of its packages was added, removed or changed."""
+    """Return the line with the digest of the packages, which reveals later changes to them."""
     text = "\n".join(lines)
     return f"{_DIGEST}{sha256(text.encode()).hexdigest()}"
 

@@ -33,9 +33,9 @@ _BUILT_IN = {
         "caches",
     ),
 }
-"""By name of a file or directory: the rule by which it stays out."""
+"""Rules that exclude files and directories, by their names."""
 _OWN = ("images", "build")
-"""Directories of a project whose copies of the code must not be copied again."""
+"""Directories of a project that contain copies of the code, which must not be copied again."""
 _CACHE_TAG = b"Signature: 8a477f597d28d172789f06886806bc55"
 """Start of CACHEDIR.TAG, see https://bford.info/cachedir/."""
 _WHITEOUT = ".wh."
@@ -86,7 +86,7 @@ class SourceTree:
     """Mistakes. Those without a location concern the tree."""
 
     def rule_of(self, name: str) -> str:
-        """Return the rule by which a file stays out, itself or with a directory above it; or an empty one."""
+        """Return the rule that excludes a file, or a directory above it; empty if none does."""
         parents = name.split("/")
         above = ("/".join(parents[:depth]) + "/" for depth in range(1, len(parents)))
         paths = (name, *above, _ALL)
@@ -94,7 +94,7 @@ class SourceTree:
 
     @cached_property
     def left_out_lines(self) -> tuple[str, ...]:
-        """Return a line for each rule: how many files and directories stay out by it."""
+        """Return a line for each rule with the numbers of files and directories that it excludes."""
         files: dict[str, int] = {}
         directories: dict[str, int] = {}
         for path, rule in self.left_out.items():
@@ -117,8 +117,8 @@ def read_tree(
     """Select the files of a directory, or examine a single file.
 
     The `.dockerignore` of the directory applies, or else that of `project`. Links must lead to `inside`, if
-    there are any. Secrets in the files of `allow` are allowed. `{name}` in `target`, the path of a copy, and
-    in `hint`, that of a secret, is the relative path.
+    there are any. Secrets in the files of `allow` are allowed. `target` is the path of a copy, and `hint` the
+    hint for a secret; `{name}` in them is replaced by the relative path.
     """
     globs, own = ignore_file.from_globs(allow), _own(source, project)
     reader = _Reader(source, limits, inside, globs, own, target, hint)
@@ -205,7 +205,7 @@ class _Reader:
         self.left_out: dict[str, str] = {}
         self.allowed: list[str] = []
         self.problems: list[Diagnostic] = []
-        # `.aws` may be the directory itself, and its name counts.
+        # Names such as `.aws` count, also for the directory itself.
         self._source = source.absolute()
         self._limits = limits
         self._inside = inside
@@ -238,7 +238,7 @@ class _Reader:
             self._add(name, self._source, status)
 
     def _walk(self, state: State) -> None:
-        """Examine all directories. Each comes with the real paths of those above it."""
+        """Examine all directories, and detect links to a directory above."""
         top = os.path.realpath(self._source)
         directories = [("", self._source, state, frozenset((top,)))]
         while directories:
@@ -359,7 +359,7 @@ class _Reader:
 
 
 def _built_in(path: Path, name: str) -> str:
-    """Return the rule of Bakehouse by which a file or directory stays out; empty if there is none."""
+    """Return the rule of Bakehouse that excludes a file or directory; empty if there is none."""
     if rule := _BUILT_IN.get(name):
         return f"{rule} ({name})"
     if not is_directory(path):

@@ -1,6 +1,6 @@
-"""Names that are one name on file systems that do not tell upper and lower case apart.
+"""Names that differ only in case, which are the same name on case-insensitive file systems.
 
-macOS and Windows have such file systems. They also take two ways to write an accent for one.
+macOS and Windows have such file systems. They also treat the Unicode forms of an accented letter as equal.
 """
 
 import os
@@ -14,7 +14,7 @@ HINT = "rename one of them: macOS and Windows keep only one"
 
 
 def clashes(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each pair of files or directories in which only the case differs; paths have slashes."""
+    """Yield each pair of files or directories whose paths differ only in case; paths have slashes."""
     seen: dict[str, str] = {}
     pairs: set[tuple[str, str]] = set()
     for path in paths:
@@ -30,10 +30,10 @@ def clashes(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def as_listed(text: str, path: Path) -> str:
-    """Return a relative path, which leads to the existing `path`, as the directories on the disk spell it.
+    """Return a relative path to the existing `path`, in the spelling of the directories on the disk.
 
-    Only a file system that does not tell cases apart can have another spelling. It is probed for: the name of
-    the system does not tell.
+    The spelling can differ only on case-insensitive file systems. The file system is tested, because the
+    operating system does not determine its kind.
     """
     names = os.path.normpath(text).split("/")
     written = [name for name in names if name not in ("..", ".")]

@@ -42,7 +42,7 @@ class SystemPackages:
         return self._of(manager) is None
 
     def invalid(self, manager: Manager) -> tuple[str, ...]:
-        """Return the names that one manager does not accept: those of a list with a version of apt."""
+        """Return the names that one manager does not accept, such as `name=version` of apt for dnf."""
         return tuple(name for name in self.names(manager) if not _PATTERNS[manager].fullmatch(name))
 
     def _of(self, manager: Manager) -> tuple[str, ...] | None:

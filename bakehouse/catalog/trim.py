@@ -13,7 +13,7 @@ KINDS = (HEADERS, CUDA_HEADERS, STATIC, "tests", "tools", "documentation", "libr
 SAFE, NONE, ALL = "safe", "none", "all"
 _NEVER_LOADED, _GPU, _CPU = "never-loaded", "gpu", "cpu"
 _EVIDENCE = (_NEVER_LOADED, _GPU, _CPU)
-"""Programs never load such files while a job runs, or jobs have passed without them on GPUs or CPUs."""
+"""In this order: jobs never load such files, jobs passed without them on GPUs, and on CPUs."""
 _PATTERN = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9._*?\[\]+@-]*(/[A-Za-z0-9_*][A-Za-z0-9._*?\[\]+@-]*)*")
 _ALL_STATIC = ("**/*.a", "**/*.la")
 """Patterns that every stage drops by default."""

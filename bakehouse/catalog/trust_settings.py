@@ -1,4 +1,4 @@
-"""Settings of what an image needs to be promoted or launched: the table `[tool.bakehouse.policy]`."""
+"""Requirements on images that are promoted or launched: the table `[tool.bakehouse.policy]`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ class ScanRules:
     max_severity: str = ""
     """Highest severity of open vulnerabilities; empty accepts none."""
     max_age: int = _DAYS
-    """Days up to which a scan counts, by its oldest data."""
+    """Maximum age of a scan in days, by its oldest data."""
     accept_not_scanned: tuple[str, ...] = ()
     """Some of `CONTENTS`."""
 
@@ -37,7 +37,7 @@ class Policy:
     require: tuple[str, ...] = ()
     """Some of `REQUIREMENTS`."""
     rebuilds: int = 0
-    """Number of trusted keys that signed another build of the image, beyond that of its provenance."""
+    """Minimum number of trusted keys that signed a rebuild of the image, without those of its provenance."""
     scan: ScanRules = ScanRules()
     """Rules for the requirement `scan`."""
 

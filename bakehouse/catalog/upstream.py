@@ -43,24 +43,24 @@ class Upstream:
     pattern: str = ""
     """Regular expression of a release on a page, with the groups `version` and, if stated there, `sha256`."""
     date: str = ""
-    """Regular expression of the date of a release, in the text of a page from it to the next one."""
+    """Regular expression of a release date, searched in the text between this release and the next one."""
     checksums: ChecksumPage | None = None
     provides: Mapping[str, str] = field(default_factory=dict)
-    """By the name that the component provides: a package, or a glob of packages, in whose version it does.
+    """Maps each provided name to the package, or glob of packages, whose version it takes.
 
-    For a page, a regular expression like `date`, with the group `version`; for releases without packages also
-    `{version}`, which is the version of the release.
+    For a page, the value is a regular expression like `date`, with the group `version`. For releases without
+    packages, it can also be `{version}`, the version of the release.
     """
     without: tuple[str, ...] = ()
     """Packages that other components install, so locks of this one leave them out."""
     same: Mapping[str, str] = field(default_factory=dict)
-    """Components by the name that this one requires in the version that they provide."""
+    """Maps required names to components. This component requires the version that the other one provides."""
     skip: Mapping[str, str] = field(default_factory=dict)
-    """Reasons by version of releases that the catalogue leaves out."""
+    """Versions that the catalogue leaves out, with the reasons."""
     notes: str = ""
     """The URL of the notes of a release, with `{version}`: a page, or a release of GitHub's API."""
     by_hand: str = ""
-    """The reason why entries are not proposed, only new releases named."""
+    """The reason why new releases are only listed, without proposed entries."""
 
 
 def read_upstream(fields: Fields) -> Upstream | None:

@@ -67,11 +67,11 @@ ANYWHERE = Reach()
 
 @dataclass(frozen=True, slots=True)
 class UserFiles:
-    """Files of a recipe, and what the selection of them did."""
+    """The selected files of a recipe, and the effects of its rules."""
 
     placed: Placed = field(default_factory=list)
     left_out: tuple[str, ...] = ()
-    """The rules by which files stay out, with counts."""
+    """The rules that exclude files, with counts."""
     allowed: tuple[str, ...] = ()
     """Targets of files whose secrets are allowed."""
 
@@ -154,7 +154,7 @@ def _near_entry_point(entry_point: str, tree: SourceTree) -> str:
 def beside(fields: Fields, key: str, directory: Path, reach: Reach = ANYWHERE) -> Path | None:
     """Read a path, which must be relative because recipes are read on other machines too.
 
-    It must be in one of `inside`, if there are any.
+    It must be within `reach`.
     """
     text = fields.text(key, required=True)
     if text.startswith("/"):
@@ -249,14 +249,14 @@ def _report_left_out(fields: Fields, name: str, rule: str, spot: Location) -> No
 
 
 def hint_of(rule: str, name: str) -> str:
-    """Return the hint at a file that must not stay out by a rule."""
+    """Return the hint for a needed file that a rule excludes."""
     if f"{ignore_file.NAME}:" in rule:
         return f"change that line, or add an exception for `{name}` below it"
     return f"move `{name}` to another directory"
 
 
 def check_targets(placed: Placed, fields: Fields) -> None:
-    """Report files whose path is that of another file, of a directory, or below a link of the base."""
+    """Report files that have the path of another file or of a directory, or are below a link of the base."""
     taken: dict[str, Location] = {}
     directories = {str(parent) for file, _ in placed for parent in PurePosixPath(file.target).parents}
     for file, spot in placed:
@@ -273,7 +273,7 @@ def check_targets(placed: Placed, fields: Fields) -> None:
 
 
 def _check_case(spots: Mapping[str, Location], fields: Fields) -> None:
-    """Report targets in which only the case differs, if they are of two items: a tree reports its own."""
+    """Report targets of two items that differ only in case. `read_tree` reports those within one item."""
     for one, other in spelling.clashes(spots):
         spot = spots.get(other) or next(spots[path] for path in spots if path.startswith(f"{other}/"))
         first = spots.get(one) or next(spots[path] for path in spots if path.startswith(f"{one}/"))

@@ -68,8 +68,8 @@ def read_smoke(
 ) -> UserSmoke | None:
     """Read `smoke` of a recipe in `directory`.
 
-    `entry_point` is the one of `code`, and `copied` are the paths of all files that the recipe copies into
-    the image.
+    `entry_point` is the entry point of `code`, and `copied` are the paths of all files that the recipe copies
+    into the image.
     """
     child = fields.child("smoke", "`smoke`")
     if child is None:

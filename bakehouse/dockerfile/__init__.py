@@ -1,1 +1,1 @@
-"""Translates Dockerfiles into recipes, and accounts for each of their words. Read `translate` first."""
+"""Translation of Dockerfiles into recipes, with the fate of every word. Start at `translate`."""

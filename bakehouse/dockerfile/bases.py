@@ -1,4 +1,4 @@
-"""Recognition of base images: those of the catalogue, and what others contain by their names."""
+"""Recognition of base images: those of the catalogue, and the contents of others by their names."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class BaseChoice:
     note: str = ""
     """Difference from the image of the Dockerfile; empty if there is none."""
     detail: str = ""
-    """Remark about an equal base."""
+    """Remark about a base that does not differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def _rank(
     component: str, release: str, variant: str, version: str, own_tag: str, parts: set[str], own: set[str]
 ) -> tuple[tuple[object, ...], BaseChoice]:
     own_version = match[0] if (match := re.match(r"\d+(\.\d+)*", own_tag)) else release
-    # Parts of the tag that the catalogue's image has otherwise; a short tag leaves some out.
+    # Parts of the tag that differ in the catalogue's image; a short tag leaves some out.
     kinds = {_kind(part) for part in own}
     different = {part for part in parts - own if _kind(part) in kinds or part == "ec2"} - {"sagemaker"}
     is_same = own_version == version or (version.count(".") < 2 and own_version.startswith(f"{version}."))
@@ -182,7 +182,7 @@ def _is_gpu(parts: set[str]) -> bool | None:
 
 
 def _public(reference: str, name: str, tag: str, note: str) -> KnownImage:
-    """Return the base for public images that the catalogue builds otherwise."""
+    """Return the base for public images that the catalogue builds in another way."""
     version = match[0] if (match := re.match(r"\d+(\.\d+)*", tag)) else ""
     short = name.rpartition("/")[2]
     if name == "debian" or name == "buildpack-deps":

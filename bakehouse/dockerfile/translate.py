@@ -67,7 +67,7 @@ _COMPONENT_PATHS = {
     "/root/.pyenv": "python",
     "/root/miniconda3": "python",
 }
-"""Directories of installers, with the component that has the files elsewhere or there."""
+"""Directories of installers, with the component that has these files, there or elsewhere."""
 
 
 @dataclass(slots=True)
@@ -376,7 +376,7 @@ class _Translation:
             words[-1].shown = f"{name}=…" if len(words) == 1 else "…"
             return untranslate(words, "it looks like a secret; set it when the job starts")
         if name in _PATHS:
-            # Later steps tell which component a directory belongs to.
+            # Later steps determine the component that a directory belongs to.
             self._paths.append((name, value, words))
             return None
         if name in BUILD_VARIABLES:
@@ -609,7 +609,7 @@ class _Translation:
                 file, entry_point = directory, str(PurePosixPath(source).relative_to(directory.source))
                 break
         if file is None:
-            # Without a script that is known, the directory in the place of the code is the code.
+            # If no script is known, the directory with the target of the code is the code.
             file = next(
                 (
                     file
@@ -732,7 +732,7 @@ class _Translation:
         )
 
     def _finish_files(self) -> None:
-        """Place the other files, and keep out of the recipe what it should not copy."""
+        """Place the other files, and remove those that the recipe should not copy."""
         proposal = self._proposal
         read = {*proposal.requirement_files, *proposal.constraint_files}
         for file in [*proposal.files]:

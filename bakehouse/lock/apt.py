@@ -37,7 +37,7 @@ RESOLVE = Path(__file__).parents[1] / "probes/resolve-packages"
 """Script that runs apt in a base: it reads a directory with `files_for`, and writes one for `read_output`."""
 
 RunApt = Callable[[Mapping[str, str | bytes]], Mapping[str, str]]
-"""Runs RESOLVE in a base; from the files of its input by path to those of its output by name."""
+"""Runs RESOLVE in a base: takes its input files by path, and returns its output files by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,9 @@ def resolve(
 ) -> Resolved:
     """Resolve each list of packages with its dependencies; locked packages keep their version.
 
-    `name` is that of a lock: the suite, and another architecture than that of most images.
-    `upgrade` names packages to take from the mirrors anew; None means all. Raises BuildError without a
-    readable mirror, UnknownPackages for packages that the mirrors do not have, and ConflictError with apt's
+    `name` is the name of a lock: the suite, and the architecture if it is not that of most images.
+    `upgrade` names packages that take the version of the mirrors; None means all. Raises BuildError without
+    a readable mirror, UnknownPackages for packages that the mirrors do not have, and ConflictError with apt's
     output if the packages do not fit together.
     """
     suite, platform = suite_and_platform(name)
@@ -208,7 +208,7 @@ def is_better_match(locked: Deb | None, fields: Mapping[str, str], first: Mappin
 
 
 def preferences(kept: Iterable[Deb], lists: Iterable[Sequence[str]]) -> str:
-    """Return apt preferences that pin locked versions, and versions that a list names for all lists."""
+    """Return apt preferences that pin locked versions, and for all lists the versions that one list names."""
     named = dict(name.split("=", 1) for names in lists for name in names if "=" in name)
     versions = {deb.name: deb.version for deb in kept} | named
     stanza = "Package: {}\nPin: version {}\nPin-Priority: 1001\n"
@@ -257,7 +257,7 @@ def files_for(
     preferences: str,
     architecture: str,
 ) -> dict[str, str | bytes]:
-    """Return the files that RESOLVE reads, besides the indexes of the sources in `mirrors/NUMBER`."""
+    """Return the files that RESOLVE reads in addition to the indexes of the sources in `mirrors/NUMBER`."""
     lines = [
         f"deb [signed-by={_KEYRING}] file:@INPUT@/{_MIRRORS}/{number} {source.suite} "
         f"{' '.join(source.components)}"

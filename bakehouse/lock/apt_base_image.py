@@ -102,8 +102,8 @@ def lock(
 ) -> Iterator[str]:
     """Lock the packages that images add to vendor bases; yield a line for each change or base without digest.
 
-    Only bases of `named` images get a first lock, because that pulls the base, and only with an engine.
-    `upgrade` names packages to take from the mirrors anew; None means all.
+    The first lock of a base pulls the base, so it is made only for `named` images, and only with an engine.
+    `upgrade` names packages that take the version of the mirrors; None means all.
     """
     for reference in _with_dnf(workspace, named):
         yield f"packages on {reference} are not locked: Bakehouse locks packages of apt alone"
@@ -206,7 +206,7 @@ def _write(workspace: Workspace, base: VendorBase, locked: LockedSteps) -> Itera
 def _remove_others(
     workspace: Workspace, locked: Iterable[VendorBase], complete: Mapping[str, VendorBase]
 ) -> None:
-    """Remove locks of former digests of the locked bases if no image uses these any more."""
+    """Remove locks of former digests of the locked bases that no image uses any more."""
     references = {base.pinned.partition("@")[0] for base in locked}
     directory = workspace.project.recipe_roots[-1] / DIRECTORY
     for other in workspace.apt_locks.bases.values():
@@ -224,7 +224,7 @@ def resolve_steps(
 ) -> LockedSteps:
     """Resolve the packages that steps add to a base; locked packages keep their version.
 
-    `upgrade` names packages to take from the mirrors anew; None means all. Raises UnknownPackages for
+    `upgrade` names packages that take the version of the mirrors; None means all. Raises UnknownPackages for
     packages that its apt does not know, and BuildError with apt's output if the base cannot be pulled or
     its apt fails.
     """

@@ -40,8 +40,8 @@ def lock(
 ) -> Iterator[str]:
     """Lock the packages of suites that images need and that are not locked yet; yield a line for each change.
 
-    `upgrade` names packages to take from the mirrors anew; None means all. An upgrade needs the recipes of
-    all images, because packages that depend on each other change together.
+    `upgrade` names packages that take the version of the mirrors; None means all. An upgrade needs the
+    recipes of all images, because packages that depend on each other change together.
     """
     all_lists: dict[str, list[tuple[str, ...]]] = {}
     for suite, lists in (recipe_lists := _package_lists(workspace, recipes)).items():

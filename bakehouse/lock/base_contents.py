@@ -80,8 +80,8 @@ def record(
 ) -> Iterator[str]:
     """Record what the bases of `named` images contain; yield a line for each base.
 
-    Other bases get no record, because that pulls the base. If images have requirements on them, their lines
-    say that the packages are unknown.
+    Recording pulls the base, so other bases get no record. If images on such a base have requirements, a line
+    says that its packages are unknown.
     """
     problems = Problems()
     unknown: dict[str, tuple[str, Recipe]] = {}

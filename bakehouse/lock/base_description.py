@@ -1,4 +1,4 @@
-"""Component of a base that the catalogue lacks: the image itself says what it contains."""
+"""Component of a base that the catalogue lacks, made from the versions that the image itself states."""
 
 import json
 import re
@@ -77,7 +77,7 @@ def component_name(reference: str) -> str:
 
 
 def component_text(reference: str, provides: Mapping[str, str]) -> str:
-    """Return the component of a base; without `provides`, it says what to fill in."""
+    """Return the component of a base; without `provides`, comments name the values to fill in."""
     image, _, digest = reference.partition("@")
     tag = image.rpartition(":")[2] if ":" in image.rpartition("/")[2] else ""
     match = re.match(r"\d+(\.\d+)*", tag)

@@ -59,7 +59,7 @@ class PinSources:
     """Directory of the checksums of local files."""
     index: Index
     shared_names: Collection[str] = ()
-    """Names of several artifacts. Such a file in a mirror must be below the host and path of its URL."""
+    """File names that several artifacts share. In a mirror, their paths need the host and path of the URL."""
 
 
 def pin(
@@ -67,10 +67,10 @@ def pin(
 ) -> tuple[Pinned, ...]:
     """Download artifacts without a sha256, and write their sha256 and size in place of `unknown`.
 
-    `write` is `write_pin`, or records elsewhere. If only the size of an artifact is missing, it is written if
-    the file is on this machine; nothing is downloaded for it.
-    Each artifact is written before the next is processed. At the end it raises BuildError with all files that
-    are unavailable or have another size. Raises StaleError if a line has changed.
+    `write` is `write_pin`, or a function that records pins elsewhere. If only the size of an artifact is
+    missing, it is written if the file is on this machine; nothing is downloaded for it. Each artifact is
+    written before the next one is processed. Raises BuildError at the end with all files that are unavailable
+    or have another size, and StaleError if a line has changed.
     """
     search = _Search(sources, report)
     results = []

@@ -1,4 +1,4 @@
-"""Requirements that a component of the catalogue provides, which a build would compile from sources."""
+"""Requirements that a build would compile from source although a component of the catalogue provides them."""
 
 from collections.abc import Iterator
 

@@ -112,7 +112,7 @@ def locked_packages(catalog: Catalog, python: str) -> tuple[Package, ...]:
 
 
 def _most_frequent(packages: Sequence[Package]) -> Package:
-    """Return a package of the version that most have; of several, the newest one."""
+    """Return a package with the most frequent version; of equally frequent versions, the newest one."""
     counts = Counter(package.version for package in packages)
     version = max(counts, key=lambda version: (counts[version], Version(version)))
     return next(package for package in packages if package.version == version)
@@ -145,7 +145,7 @@ def unknown_checksums(candidates: Iterable[Candidate]) -> Iterator[Drift]:
 
 
 def open_points(workspace: Workspace, recipes: Iterable[Recipe]) -> Iterator[Drift]:
-    """Yield what images need that is not locked, or locked for other requirements; each once."""
+    """Yield once each item that images need and that is not locked, or is locked for other requirements."""
     seen = set()
     for recipe in recipes:
         for point in _open_points_of(resolve(recipe, workspace.catalog), workspace):

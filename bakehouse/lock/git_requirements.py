@@ -166,7 +166,7 @@ def _name(files: Tree) -> str:
 
 
 def _other_build_tools(files: Tree) -> list[str]:
-    """Return what a project needs to build apart from what build steps have."""
+    """Return the build requirements of a project that build steps do not have."""
     try:
         requires = _project_table(files).get("build-system", {}).get("requires", [])
         names = {canonicalize_name(Parsed(text).name) for text in requires}

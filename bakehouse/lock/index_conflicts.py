@@ -1,4 +1,4 @@
-"""Detection of projects that several package indexes have with different files.
+"""Detection of projects of the same name on several package indexes that have different files.
 
 pip and uv take the newest version of all indexes. So a higher version on one of them can replace the package
 of another one, although only the name is the same (dependency confusion).
@@ -41,7 +41,7 @@ def refuse_conflicts(
     locked: Collection[str],
     downloads: DownloadConfig,
 ) -> None:
-    """Raise BuildError for files of projects that another index has with other files only.
+    """Raise BuildError if another index has a project of the same name without any common file.
 
     A package may come from the index that has the files of the present lock, whose sha256 sums are `locked`.
     A requirement for one exact version selects the index that has it.

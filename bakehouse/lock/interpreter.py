@@ -1,7 +1,7 @@
 """The Python and the environment that uv gets when it resolves requirements.
 
-uv runs the build backends of source distributions whose metadata is not static. The Python that it gets can
-run nothing. uv's option `--no-build` would silently take older versions that have wheels instead.
+uv runs the build backends of source distributions whose metadata is not static. To prevent this, it gets a
+Python that runs nothing. uv's option `--no-build` would silently select older versions that have wheels.
 """
 
 import functools
@@ -45,9 +45,9 @@ def environment() -> dict[str, str]:
 
 @functools.cache
 def find(version: str) -> str:
-    """Return a Python of a version, else the one of this process.
+    """Return the path of a Python of a version, else of the Python of this process.
 
-    Left to itself, uv searches in each run, and downloads a Python that the machine lacks.
+    Otherwise uv searches in each run, and downloads a Python that the machine lacks.
     """
     command = [find_uv_bin(), "python", "find", "--quiet", "--no-project", "--no-python-downloads", version]
     process = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Record of what each image was last locked from, so that an unchanged one is not resolved again."""
+"""Record of the inputs of each image's last lock, so that unchanged images are not resolved again."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def inputs_key(
     pip: PipConfig,
     lines: Sequence[str],
 ) -> str | None:
-    """Return the key of everything that a lock follows from, and of its `lines`; None if it is not known.
+    """Return the key of all inputs of a lock and of its `lines`; None if some inputs are not known.
 
     The contents of local files, repositories and locks of other tools are not part of the key, except the
     list of the files of a `find-links` directory.

@@ -1,4 +1,4 @@
-"""Bases of Debian in which locking runs programs; the engine gets one that it does not have."""
+"""Debian bases in which locking runs programs. A base is made if the engine does not have it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from bakehouse.util.terminal import Reporter
 def base_with_apt(workspace: Workspace, suite: str) -> BootstrappedBase:
     """Return the locked base whose apt resolves the packages of a suite.
 
-    It is one of the suite, or of another one if the suite is not locked yet, or if packages of its base are
-    not. Its platform is that of most images: apt resolves packages of other architectures, too.
+    It is a base of the suite, or of another suite if the suite or packages of its base are not locked yet.
+    Its platform is that of most images, because apt also resolves packages of other architectures.
     """
     bases = [base for base in _locked(workspace) if base.platform == PLATFORM]
     if not bases:
@@ -37,7 +37,7 @@ def base_with_apt(workspace: Workspace, suite: str) -> BootstrappedBase:
 
 
 def _locked(workspace: Workspace) -> Iterator[BootstrappedBase]:
-    """Yield the bases of the catalogue from their locks; without packages of their own if these are new."""
+    """Yield the bases of the catalogue from their locks, without their own packages if one is not locked."""
     for component in workspace.catalog.components.values():
         for release in component.releases:
             sources = (variant.spec.base for variant in release.variants)

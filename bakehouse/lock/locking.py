@@ -76,7 +76,7 @@ class LockScope:
     """Locked versions that may change although they fit."""
 
     upgrade: bool = False
-    """Lock everything selected anew, at the newest versions that fit. Names may be Debian packages too."""
+    """Lock the whole selection again, at the newest versions that fit. Names may also be Debian packages."""
     only_python: Collection[str] | None = None
     """Limit an upgrade to Python packages with these normalized names and to the named Debian packages.
 
@@ -85,12 +85,12 @@ class LockScope:
 
     @property
     def is_all(self) -> bool:
-        """Return whether everything that is selected is locked anew."""
+        """Return whether the whole selection is locked again."""
         return self.upgrade and self.only_python is None
 
     @property
     def python(self) -> Collection[str] | None:
-        """Names of the Python packages to lock anew; None means all."""
+        """Names of the Python packages to lock again; None means all."""
         return self.only_python if self.upgrade else ()
 
 
@@ -109,12 +109,11 @@ def run(
 ) -> tuple[str, ...]:
     """Lock the images and components that names or globs select; return a line for each change.
 
-    `changes` gets the lines as well, also those before an error.
-
-    It makes missing locks and locks of changed requirements, and records missing digests of vendor bases,
-    checksums and sizes of files. `scope` selects what is locked anew. `on_event` receives the build events of
-    vendor bases, `failures` the errors of images that are left out. Raises BuildError at the end for what
-    vendors do not give.
+    Missing locks and locks of changed requirements are made, and missing digests of vendor bases, checksums
+    and sizes of files are recorded. `scope` selects the versions to lock again. `changes` also receives the
+    lines, including those before an error. `on_event` receives the build events of vendor bases, `failures`
+    the errors of images that are left out. Raises BuildError at the end for digests and files that vendors do
+    not provide.
     """
     state = project.find(start).state
     # Two concurrent runs would overwrite each other's results
@@ -213,8 +212,8 @@ def pin(
     """Record unknown digests of vendor bases and checksums of files; yield a line for each.
 
     The files are those of images, and of all variants of `components`. Those of Bakehouse's components are
-    written to the pins of the project. `upgrade` also records the digests of tags that have moved. What a
-    vendor does not give is added to `problems`.
+    written to the pins of the project. `upgrade` also records the digests of tags that have moved.
+    Digests and files that vendors do not provide are added to `problems`.
     """
     settings = workspace.project
     pins = PinsFile(settings.recipe_roots[-1])
@@ -284,7 +283,7 @@ def check_locks(
     if not _has_unlocked(drifts):
         drifts += drift.newer_packages(workspace, selection.recipes, report, on_event)
     chosen = drift.chosen(workspace, selection.recipes)
-    # A project cannot lock the components of Bakehouse anew
+    # A project cannot update the locks of Bakehouse's components
     own = (candidate for candidate in chosen if is_own(workspace, candidate.component.location.path))
     candidates = (*own, *drift.candidates(selection.components))
     drifts += drift.newer_wheels(candidates, partial(_resolve_now, workspace, report, on_event), report)
@@ -326,7 +325,7 @@ def _has_unlocked(drifts: Iterable[Drift]) -> bool:
 def require_locked(drifts: Sequence[Drift]) -> None:
     """Raise StaleError for differences that a release must not have, and for tags that have moved.
 
-    Raises BuildError if all that is known is which tags cannot be read.
+    Raises BuildError if there are only tags that cannot be read.
     """
     errors = [item.error for item in drifts if item.error]
     if count := sum(item.kind.is_open for item in drifts):
@@ -416,7 +415,7 @@ def _lock_variants(
 ) -> Iterator[str]:
     """Make the missing and outdated locks of variants, from versions that other components lock.
 
-    `upgrade` names packages to lock anew; None means all. `errors` receives the failures.
+    `upgrade` names packages to lock again; None means all. `errors` receives the failures.
     """
     seen = set()
     for candidate in candidates:

@@ -134,7 +134,7 @@ def unknown_build(requirement: str, file: LockedFile, index: "Index") -> None:
 RunBackend = Callable[[str, LockedFile, "Index"], Metadata]
 """Returns the metadata of a source distribution, given its requirement and file. Raises BuildError."""
 RunForBuild = Callable[[str, LockedFile, "Index"], Metadata | None]
-"""Returns the same with the build requirements; None if they are unknown, because no engine answers."""
+"""Returns the metadata with the build requirements; None if no engine is available to find them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +203,10 @@ def resolve_beside(
     preferred: Iterable[Package] = (),
     only_wheels: bool = False,
 ) -> tuple[tuple[LockedFile, ...], tuple[Package, ...]]:
-    """Return the same without `installed` packages, which have to fit, and those of them that are needed.
+    """Resolve like `resolve`, but next to `installed` packages, which have to fit.
 
-    No index needs to have the installed packages.
+    Return the files of the other packages, and the installed packages that are needed. No index needs to have
+    the installed packages.
     """
     if only_wheels:
         packages = _run_uv(requirements, constraints, index, installed, (), options=("--no-build",))
@@ -446,12 +447,12 @@ def _uv_rows(text: str, options: Sequence[str], index: Index) -> list[Mapping[st
 
 
 def _metadata(requirement: str, index: Index, *, is_alone: bool) -> Metadata:
-    """Return the metadata of a source distribution whose build backend must run, from where it may run."""
+    """Return the metadata of a source distribution, from the `run_backend` of the index if it is needed."""
     assert index.run_backend
     name, _, version = requirement.partition("==") if "@" not in requirement else (requirement, "", "")
     name = canonicalize_name(Requirement(name).name)
     if is_alone:
-        # What it requires does not matter
+        # The requirements are not needed
         return Metadata(name, version or "0", (), "")
     packages = _run_uv([requirement], (), index, (), (), options=("--no-deps",))
     [file] = files_of(packages, index, [requirement])
@@ -466,7 +467,7 @@ def _metadata(requirement: str, index: Index, *, is_alone: bool) -> Metadata:
 
 
 def _require_access(names: Iterable[str], index: Index) -> None:
-    """Raise BuildError if an index refuses access to projects, which uv then calls not found."""
+    """Raise BuildError if an index refuses access to projects, which uv reports as not found."""
     downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
     for name in dict.fromkeys(names):
         try:
@@ -484,7 +485,7 @@ def _preferences(packages: Iterable[Package]) -> str:
 
 
 def _empty_wheels(packages: Iterable[Package], directory: Path) -> Path:
-    """Write wheels without files or requirements, by which uv knows packages that no index has."""
+    """Write wheels without files or requirements, so that uv finds packages that no index has."""
     directory.mkdir()
     for package in packages:
         stem = f"{canonicalize_name(package.name).replace('-', '_')}-{package.version}"

@@ -1,7 +1,7 @@
 """Locks of the requirements of recipes, next to what the components of the image install.
 
 The versions in the locks of components are kept where they fit. Where they do not, packages that a component
-only needs in some version are locked anew together with the requirements; the lock of the recipe then says
+only needs in some version are locked again together with the requirements; the lock of the recipe then says
 which versions it replaces.
 """
 
@@ -73,7 +73,7 @@ _FLAVOR = re.compile(r"-(cpu|gpu|headless|binary|contrib|nightly|cu(da)?1[0-9][0
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """A requirement that a component cannot do without."""
+    """A requirement of a component that the lock must satisfy."""
 
     choice: Choice
     text: str
@@ -99,7 +99,7 @@ class _ImagePackages:
     constraints: tuple[str, ...]
     """The user's constraints, and the packages that the base keeps."""
     without: tuple[str, ...] = ()
-    """Packages that the base keeps, in whatever version."""
+    """Packages that the base keeps, in any version."""
     frozen: tuple[Package, ...] = ()
     """Packages that the base contains and keeps."""
     contained: tuple[Package, ...] = ()
@@ -184,7 +184,7 @@ class LockedImage:
     replacements: tuple[str, ...] = ()
     """Texts about versions of components or of the base that the lock replaces."""
     notes: tuple[str, ...] = ()
-    """Texts about packages that the image hardly needs."""
+    """Warnings about packages and indexes, such as packages that the image probably does not need."""
 
 
 def lock_image(

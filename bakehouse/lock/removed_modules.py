@@ -1,6 +1,6 @@
-"""Packages of a lock that import modules which the image's Python or setuptools has no longer.
+"""Packages of a lock that import modules which the image's Python or setuptools no longer has.
 
-Only wheels that were downloaded before are read: a lock downloads none. Other wheels are not examined.
+Only wheels that were downloaded before are read, because locking does not download wheels.
 """
 
 import ast
@@ -24,7 +24,7 @@ _REMOVED = {
 _LAST_PKG_RESOURCES = 81
 """Last major version of setuptools with `pkg_resources`."""
 _SUBSTITUTES = {"audioop": "audioop-lts", "cgi": "legacy-cgi", "cgitb": "legacy-cgi"}
-"""Packages that bring a module back, besides those that are called `standard-` and the module."""
+"""Packages that provide a removed module, in addition to packages named `standard-MODULE`."""
 _NOT_IMPORTED = ("test", "tests", "doc", "docs", "examples", "benchmarks")
 _MAX_BYTES = 50_000_000
 _MAX_MODULES = 500
@@ -59,7 +59,7 @@ def warnings(
 
 
 def _gone(python: str, setuptools: str, names: set[str]) -> dict[str, str]:
-    """Return the modules that are missing, with what removed them."""
+    """Return the missing modules, each with the Python or setuptools that removed it."""
     gone = {
         module: f"Python {release}"
         for release, modules in _REMOVED.items()
@@ -85,7 +85,7 @@ class _Wheel:
         self._is_readable = sum(sizes[path] for path in self._modules) <= _MAX_BYTES
 
     def first_import(self, gone: Iterable[str]) -> tuple[str, str] | None:
-        """Return the first module that imports one that is gone, when the package is imported, and which.
+        """Return the first imported module of the package that imports a removed one, and the removed one.
 
         Imports in `try`, `if` and functions do not count: they may never run, or may fail.
         """

@@ -40,7 +40,7 @@ class RequirementsScope:
     existing: Collection[str]
     """Names of all images, also of those with mistakes, whose locked packages stay."""
     upgrade: Collection[str] | None = ()
-    """Packages to lock anew in the selected images; None means all."""
+    """Packages to lock again in the selected images; None means all."""
 
 
 @dataclass

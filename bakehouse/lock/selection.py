@@ -33,7 +33,7 @@ class LockSelection:
 
 
 def select_locked(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = False) -> LockSelection:
-    """Return the matches of names or globs; without patterns everything of the project's own.
+    """Return the matches of names or globs; without patterns, everything that the project owns.
 
     Components of Bakehouse are locked only in its checkout. Raises UsageError if a pattern has no match.
     """

@@ -84,8 +84,8 @@ def pin(
 ) -> Iterator[str]:
     """Record the digests of images without one; yield a line for each.
 
-    `upgrade` also records those of images whose tag has moved. An image that cannot be read is added to
-    `problems`, and the others go on.
+    `upgrade` also records the digests of images whose tag has moved. Errors of images that cannot be read are
+    added to `problems`, and do not stop the others.
     """
     open_images = [image for image in images if upgrade or image.digest is None]
     for image, answer in _ask(open_images, project, report):
@@ -154,7 +154,7 @@ def _ask(
 
 
 def _digest(repository: Repository, tag: str, image: VendorImage) -> Digest:
-    """Return the digest of a tag; that of `image` if only images for other platforms differ."""
+    """Return the digest of a tag, or the digest of `image` if only images for other platforms differ."""
     # Docker Hub does not count such requests
     if image.digest and repository.digest_of(tag) == image.digest:
         return image.digest

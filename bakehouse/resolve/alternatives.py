@@ -1,8 +1,8 @@
 """Search for the pins of an unsatisfiable recipe that conflict, and for the closest combinations that fit.
 
-A change moves one pin to another version or leaves one component out. Each way out has to change a pin in
-every set of pins that conflict with each other. So the search finds one such set, relaxes each of its pins in
-turn and, where that is not enough, finds the next set. Combinations with the fewest changes come first. The
+A change moves one pin to another version or leaves one component out. Each alternative has to change a pin
+in every set of pins that conflict with each other. So the search finds one such set, relaxes each of its pins
+in turn and, if that is not enough, finds the next set. Combinations with the fewest changes come first. The
 number of calls of the resolver is bounded.
 """
 
@@ -45,7 +45,7 @@ class Undecided:
     steps: int
     """The number of candidates that were tried."""
     names: tuple[str, ...]
-    """The components of which most candidates were tried."""
+    """The components with the most tried candidates."""
 
 
 Outcome = Resolution | Conflict | Undecided
@@ -160,7 +160,7 @@ class AlternativeSearch:
         return None
 
     def core(self, relaxations: Relaxations) -> dict[Restriction, Relaxation]:
-        """Relax all pins but a minimal set of conflicting ones, as far as the calls last.
+        """Relax all pins except a minimal set of conflicting ones, until the calls are used up.
 
         Versions are relaxed first. A component is left out only if none of its versions is pinned any more,
         because another version may provide a missing name. The base stays.
@@ -183,7 +183,7 @@ class AlternativeSearch:
     def _relax_more(
         self, core: dict[Restriction, Relaxation], more: list[tuple[Restriction, Relaxation]]
     ) -> None:
-        """Add relaxations to `core` that leave the conflict in place: all at once, else halves of them."""
+        """Add relaxations to `core` that do not resolve the conflict: all at once, or else by halves."""
         if not more:
             return
         if isinstance(self.attempt({**core, **dict(more)}), Conflict):
@@ -214,7 +214,7 @@ class AlternativeSearch:
     ) -> Alternatives:
         """Return up to `limit` alternatives with a minimal set of changes, and those that add a component.
 
-        If each changes several pins or drops a component, other bases follow.
+        If each changes several pins or drops a component, alternatives on other bases are added.
         """
         fitting: list[Relaxations] = []
         for relaxations in self._in_order(most_changes):

@@ -135,7 +135,7 @@ class PartialResolution:
     own: Mapping[str, Package]
     """The Python packages of the recipe's own lock, by normalized name."""
     locked: Mapping[str, Package]
-    """The Python packages of all locks; of two with one name the one that is installed."""
+    """The Python packages of all locks; of two with the same name, the one that is installed."""
     targets: tuple[Candidate, ...]
     """The instance types and driver that the image targets; components have demands on them too."""
     excluded: frozenset[str]
@@ -197,7 +197,7 @@ class PartialResolution:
         return None
 
     def contradicting(self, candidate: Candidate) -> tuple[str, Candidate] | None:
-        """Return the first name of which a chosen component provides another version, and that component."""
+        """Return the first name that a chosen component provides in another version, and that component."""
         for other in self.chosen:
             for name, version in other.provided.items():
                 if name in candidate.provided and not _agree(version, candidate.provided[name]):

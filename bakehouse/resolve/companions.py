@@ -9,8 +9,8 @@ from bakehouse.resolve.candidate import Candidate
 def companions(chosen: Iterable[Candidate], components: Mapping[str, Component]) -> Iterator[str]:
     """Yield the package and version, such as `torchvision==0.28.0+cpu`, of each absent component.
 
-    Only wheels with a local version, such as `torch==2.13.0+cpu`, have them: an index without that build has
-    another one, which is for the same release but cannot be loaded next to it.
+    Only wheels with a local version, such as `torch==2.13.0+cpu`, have them. An index without a companion for
+    that build has one for another build of the same release, which cannot be loaded next to it.
     """
     chosen = tuple(chosen)
     present = {name for candidate in chosen for name in candidate.provided}

@@ -14,7 +14,7 @@ from bakehouse.catalog.recipe import Recipe
 from bakehouse.resolve.candidate import Candidate, Demand, are_compatible, fits_targets
 
 FRAMEWORKS = frozenset({"pytorch", "tensorflow"})
-"""Components that no image contains only because another component could be built for them."""
+"""Components that are not added to an image only because another component has a build for them."""
 Option = tuple[Candidate, tuple[Demand, ...]]
 """A candidate and its demands."""
 
@@ -119,7 +119,8 @@ class CompatibilityCache:
     def options(self, component: Component, platform: str, pattern: str = "*") -> Options:
         """Return the candidates of a component, each with all its possible demands.
 
-        A release without a build for the platform has its other builds as candidates, to explain it.
+        A release without a build for the platform keeps its other builds as candidates, so that errors can
+        explain this.
         """
         key = component.name, platform, pattern
         if key not in self._options:
@@ -202,7 +203,7 @@ class Compatibility:
         return left
 
     def culprits(self, name: str, chosen: tuple[Candidate, ...]) -> frozenset[str]:
-        """Return chosen components that exclude all candidates that can be excluded, none of them needlessly.
+        """Return a minimal set of chosen components that excludes the same candidates as all of them.
 
         Locks are checked when a candidate is chosen.
         """

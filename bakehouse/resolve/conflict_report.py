@@ -64,7 +64,7 @@ def first_reason(conflict: Conflict) -> Reason | None:
 
 
 def _most_informative(conflict: Conflict) -> Conflict:
-    """Return the conflict that choosing a candidate leads to, where that one explains more."""
+    """Return the conflict that choosing a candidate leads to, if it explains more."""
     named = {requirement.name for requirement in conflict.recipe.components}
     refusals = [refusal for refusal in conflict.refusals if refusal.then]
     if conflict.name == conflict.recipe.base.name:
@@ -81,7 +81,7 @@ def _most_informative(conflict: Conflict) -> Conflict:
 
 
 def _rank_of_base(refusal: Refusal) -> tuple[bool, bool, float]:
-    """Return whether a name lacks a provider, whether no target is to blame, and for how much the base is."""
+    """Return a sort key: a name lacks a provider, no target is at fault, how much the base is at fault."""
     refusals = refusal.then.refusals if refusal.then else ()
     lacks_provider = any(inner.then and not inner.then.refusals for inner in refusals)
     informative = [inner for inner in refusals if not is_version_excluded(inner)]
@@ -93,7 +93,7 @@ def _rank_of_base(refusal: Refusal) -> tuple[bool, bool, float]:
 def diagnostic(
     message: str, conflict: Conflict, catalog: Catalog, nearest: Alternatives | None
 ) -> Diagnostic:
-    """Return the causes of a conflict in order, each with its location; the hint is the best alternative."""
+    """Return the error of a conflict: its causes in order with their locations, and the best alternative."""
     location, label, reasons = _causes(conflict, _refusals(conflict, catalog))
     hint = alternatives_hint(nearest, conflict.recipe.name) if nearest else ""
     if any(refusal.packages for refusal in conflict.refusals) and not (nearest and _keeps_all(nearest)):
@@ -102,7 +102,7 @@ def diagnostic(
 
 
 def diagnostic_with_candidates(message: str, conflict: Conflict, catalog: Catalog) -> Diagnostic:
-    """Return the same with a table of all candidates and the reasons against them, but without a hint."""
+    """Return the error of a conflict without a hint, but with a table of all candidates and the reasons."""
     if not conflict.refusals:
         return Diagnostic(message, *_causes(conflict, _refusals(conflict, catalog)))
     requested = _requested(conflict)

@@ -34,7 +34,7 @@ from bakehouse.resolve.resolver import Choice, Resolution
 CALLS = 100
 """Calls of the resolver that look for newer versions of one component."""
 CALLS_FOR_EACH = 15
-"""The same for each component of an overview."""
+"""Calls of the resolver for each component of an overview."""
 _MAX_WIDTH = 76
 _MAX_WAYS = 3
 _MAX_REASONS = 2
@@ -70,7 +70,7 @@ class NewerReleases:
 
 
 Obstacle = Literal["", "newest", "incompatible", "cut", "too many changes"]
-"""Reason for no alternative: it is the newest, no combination fits, or the search found none."""
+"""Reason why there is no alternative. `cut` means that the search ended before it found one."""
 
 
 @dataclass(frozen=True, slots=True)

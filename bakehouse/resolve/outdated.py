@@ -69,7 +69,7 @@ def newer_releases(resolution: Resolution, catalog: Catalog) -> tuple[tuple[Choi
 
 
 def find_outdated(resolution: Resolution, catalog: Catalog) -> tuple[OutdatedComponent, ...]:
-    """Return the same, with whether the newest release would fit, or what excludes it."""
+    """Return the outdated components of an image, and whether their newest releases would fit."""
     return tuple(
         _judged(choice, newest, resolution, catalog) for choice, newest in newer_releases(resolution, catalog)
     )

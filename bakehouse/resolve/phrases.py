@@ -17,7 +17,7 @@ _OF_INSTANCES = ("gpu-architecture", "efa-interfaces")
 """Names that instance types provide."""
 _GPU_FACTS = ("gpu", "lacks")
 BUILD_AXES = ("cuda", "python")
-"""Names of which a release has a build for each version; a missing one is a gap of the catalogue."""
+"""Names for which releases have one build per version; a missing build is a gap in the catalogue."""
 _PLURALS = {
     "does": "do",
     "has": "have",
@@ -75,9 +75,9 @@ def warning_text(candidate: Candidate, incompatibility: Incompatibility, targets
 
 
 def absent_parts(candidate: Candidate, incompatibility: Incompatibility, resolution: Resolution) -> list[str]:
-    """Return the components that an image lacks of an incompatibility that any version of them completes.
+    """Return the absent components that would complete an incompatibility in any version.
 
-    A person who asks about a component may not name what it fails with.
+    A question about a component may not name the components that it fails with.
     """
     if (candidate, incompatibility) in resolution.warnings:
         return []
@@ -116,10 +116,10 @@ def idle_gpus(resolution: Resolution) -> str:
 def warnings_text(
     resolutions: Iterable[Resolution], name: str = "", asked: Collection[str] = frozenset()
 ) -> str:
-    """Format combinations with a known problem for which they are not refused: each once, with its images.
+    """Format combinations that have a known problem but are not refused: each once, with its images.
 
-    With a name, only those that involve this component. Warnings about `asked` components are included that
-    hold once an absent component is added.
+    `name` limits them to one component. For `asked` components, warnings that apply once an absent component
+    is added are included.
     """
     images: dict[str, list[str]] = {}
     for resolution in resolutions:
@@ -148,7 +148,7 @@ def _image_list(names: Sequence[str]) -> str:
 
 
 def requester_text(demand: Demand) -> str:
-    """Return the source of a demand: a component, the image, or the person at the command line."""
+    """Return the source of a demand: a component, the image, or `you` for the command line."""
     if demand.required_by:
         return candidate_text(demand.required_by)
     return "the image" if demand.requirement.location.line else "you"
@@ -187,9 +187,9 @@ def grouped(refusals: Iterable[Refusal]) -> list[list[Refusal]]:
 
 
 def nearest_refusals(conflict: Conflict) -> list[Refusal]:
-    """Return the refusals of a conflict that say most to a person: those because of a target, else the first.
+    """Return the most informative refusals of a conflict: those because of a target, else the first.
 
-    Candidates outside the requested versions say least.
+    Refusals of candidates outside the requested versions are the least informative.
     """
     groups = grouped(conflict.refusals)
     groups.sort(key=lambda group: (not is_because_of_target(group[0]), is_version_excluded(group[0])))
@@ -197,7 +197,7 @@ def nearest_refusals(conflict: Conflict) -> list[Refusal]:
 
 
 def is_because_of_target(refusal: Refusal) -> bool:
-    """Return whether a candidate does not fit an instance type or the host's driver, or leads to one such."""
+    """Return whether a candidate, or one that it leads to, does not fit an instance type or the driver."""
     if refusal.then:
         return any(map(is_because_of_target, refusal.then.refusals))
     return refusal.other is not None and refusal.other.name in (INSTANCE, DRIVER)
@@ -303,7 +303,7 @@ def _is_of_build(candidate: Candidate, requirement: Requirement) -> bool:
 
 
 def _verb(line: Package) -> str:
-    """Return the verb of a package, which a base keeps, a component installs as its wheel, or a lock has."""
+    """Return the verb for a package: a base keeps it, a component installs its wheel, or a lock has it."""
     is_lock_line = line.location.path.suffix != ".yaml"
     if not line.file:
         return "expects" if is_lock_line else "keeps"

@@ -65,7 +65,7 @@ def is_requested_variant(name: str, glob: Scalar) -> bool:
 
 
 def pins_of(recipe: Recipe) -> tuple[Restriction, ...]:
-    """Return all pins of a recipe, the ones more likely to stay last.
+    """Return all pins of a recipe; those that are more likely to stay come last.
 
     Components of the command line stay, because an image without them does not answer the question.
     A variant that follows from another choice on the command line is not a pin.

@@ -99,7 +99,7 @@ class Resolution:
 
     @property
     def compatibility_libraries(self) -> Choice | None:
-        """The cuda-compat that stands for a driver that is too old; None if no component needs it."""
+        """The cuda-compat that makes up for a driver that is too old; None if no component needs it."""
         drivers = [target.release.version for target in self.targets if target.name == DRIVER]
         specs = [choice.spec for choice in self.all_choices]
         requirements = [requirement for spec in specs for requirement in (*spec.requires, *spec.constraints)]
@@ -214,7 +214,7 @@ class _DeadEnd:
     later: Mapping[int, "_DeadEnd"]
     """The dead ends that choosing a candidate led to, by its position."""
     culprits: frozenset[str]
-    """The chosen components of which at least one has to change."""
+    """Chosen components; at least one of them has to change."""
     is_learnable: bool
     """True if it follows from the culprits alone, whatever else is chosen."""
 
@@ -388,7 +388,7 @@ class _Search:
     def _look_ahead(self, selection: PartialResolution, left: _Left) -> _Left | _DeadEnd:
         """Return the candidates that the newest choice leaves; a dead end if it leaves none for a name.
 
-        Without it, the search would fail only after it tried all combinations of the names in between.
+        Without this check, the search would fail only after trying all combinations of the names in between.
         """
         remaining: dict[str, int] = {}
         for name in sorted(selection.missing - selection.excluded, key=self._rank):
@@ -439,7 +439,7 @@ class _Search:
         return self._compatibility.culprits(name, selection.chosen)
 
     def _next_name(self, selection: PartialResolution) -> str | None:
-        """Return the base, then the recipe's own names, then others; names that others may provide last."""
+        """Return the next name: base, names in the recipe, others; shared names come last."""
         if not selection.chosen:
             return None if self._recipe.base.name in selection.excluded else self._recipe.base.name
         return min(selection.missing - selection.excluded, key=self._rank, default=None)
@@ -552,8 +552,8 @@ def _share_packages(
 ) -> tuple[dict[str, tuple[Package, ...]], tuple[Package, ...]]:
     """Assign each Python package to the lowest component that needs it, and the rest to the recipe.
 
-    Packages that the base keeps are assigned to neither, nor are a component's own wheels to the recipe.
-    A lock can replace a package of a component, which then installs that one.
+    Packages that the base keeps are not assigned, and a component's own wheels are not assigned to the
+    recipe. If a lock replaces a package of a component, the component installs the replacement.
     """
     taken: set[str] = set()
     users = {normal_name(package.name): package for package in user_packages if package.file}

@@ -46,7 +46,7 @@ from bakehouse.util.yaml_reader import Scalar
 CALLS = 300
 """Calls of the resolver that look for alternatives."""
 CALLS_FOR_EACH = 60
-"""The same for each of several images."""
+"""Calls of the resolver for each image if there are several."""
 _MAX_ALTERNATIVES = 5
 _MAX_SEARCHED = 40
 _WORD = re.compile(r"(?P<name>[A-Za-z0-9_-]+)(?P<sign>[=<>!~]?)(?P<rest>.*)", re.DOTALL)
@@ -136,7 +136,7 @@ def _variants(name: str, value: str, catalog: Catalog) -> tuple[str, ...]:
 
 
 def with_assumptions(recipe: Recipe, assumptions: Assumptions, catalog: Catalog) -> Recipe:
-    """Return a recipe in which assumptions replace what it says about the same names."""
+    """Return a recipe in which assumptions replace its own values for the same names."""
     base = recipe.base
     names = {requirement.name for requirement in assumptions.components}
     variants = {name: glob for name, glob in recipe.variants.items() if name not in names}
@@ -171,7 +171,7 @@ def with_assumptions(recipe: Recipe, assumptions: Assumptions, catalog: Catalog)
 def _builds(
     names: Iterable[str], catalog: Catalog, location: Location, *, gpu: bool
 ) -> Iterator[tuple[str, Scalar]]:
-    """Yield the variants of components that have builds for GPUs and for CPUs: those of one kind.
+    """Yield the variants of one kind for components that have builds for GPUs and for CPUs.
 
     A framework's build for CPUs answers no question about CUDA or GPUs.
     """
@@ -251,7 +251,7 @@ def summarize_images(
 
 @dataclass(frozen=True, slots=True)
 class BaseFits:
-    """The bases that fit assumptions, and those of which this is not known."""
+    """The bases that fit assumptions, and those for which this is not known."""
 
     resolutions: tuple[Resolution, ...]
     """One for each base that fits; the base that provides least comes first."""

@@ -63,7 +63,7 @@ class UpstreamState:
 
 
 class UpstreamError(BuildError):
-    """A component cannot be updated, because of what its upstream answers or does not answer."""
+    """A component cannot be updated because its upstream failed or gave an unusable answer."""
 
     def __init__(self, name: str, *reasons: str, hint: str = "") -> None:
         message = f"`{name}` was not updated"
@@ -184,7 +184,7 @@ def _withdrawn(component: Component, project: str, files: Mapping[Version, list[
 
 
 def _one_line(text: str) -> str:
-    """Return a text of the index without what it would do to a terminal."""
+    """Remove control characters from a text of the index, and shorten it."""
     return clip(printable(text), _MAX_REASON_LENGTH)
 
 
@@ -294,7 +294,7 @@ def _from_page(
 
 
 def _checksums(matches: Iterable[re.Match[str]]) -> dict[str, str]:
-    """Return the checksums on a page by version. Raises SourceError if it states two of one."""
+    """Return the checksums on a page by version. Raises SourceError if it states two for one version."""
     checksums: dict[str, str] = {}
     for match in matches:
         groups = match.groupdict()
@@ -342,7 +342,7 @@ def _date(upstream: Upstream, section: str) -> str:
 
 
 def _known_among(component: Component, releases: list[UpstreamRelease]) -> list[UpstreamRelease]:
-    """Return releases. Raises SourceError unless the catalogue has one of them: it is another list."""
+    """Return the releases. Raises SourceError if none is in the catalogue, because the list is wrong."""
     known = {Version(release.version) for release in component.releases}
     if not any(Version(release.version) in known for release in releases):
         reason = "lists none of the releases that the catalogue has"
@@ -359,7 +359,7 @@ def _is_version(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WheelMetadata:
-    """The fields of METADATA that a release entry follows from."""
+    """The fields of METADATA that a release entry is made from."""
 
     file: str
     requires: Mapping[str, Requirement]
@@ -372,7 +372,7 @@ def read_metadata(
 ) -> WheelMetadata:
     """Return the metadata of a wheel for a Python version.
 
-    Raises SourceError if it is that of another wheel, or not readable.
+    Raises SourceError if it describes another wheel or is unreadable.
     """
     try:
         metadata = Metadata.from_email(downloads.wheel_metadata(link), validate=False)

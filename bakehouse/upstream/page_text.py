@@ -1,4 +1,4 @@
-"""Texts of pages on the web, without their markup."""
+"""Text of web pages without markup."""
 
 import re
 from html.parser import HTMLParser

@@ -1,4 +1,4 @@
-"""Fields of a new release entry: what its wheels and archives state, instead of the values before."""
+"""Fields of a new release entry: values that its wheels and archives state replace the previous values."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ _DRAFT_LOCATION = Location(Path(FILE), 1, 1)
 _MAX_ARCHIVE_BYTES = 512 * 10**6
 _MAX_CONCURRENT_LOCKS = 4
 _PYTHON = "3.11"
-"""Python of locks that are for any."""
+"""Python version of locks that are for any Python."""
 _LEGACY_GLIBC = {"manylinux2014": "2.17", "manylinux2010": "2.12", "manylinux1": "2.5"}
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _CARRIED = ("constraints", "facts", "environment")
@@ -49,7 +49,7 @@ _CARRIED = ("constraints", "facts", "environment")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A value of a new entry, and what it follows from."""
+    """A value of a new entry, and its source."""
 
     field: str
     value: str
@@ -58,7 +58,7 @@ class Evidence:
 
 @dataclass
 class Draft:
-    """An entry in the making, with its evidence and the values that a person has to check."""
+    """A draft of an entry, with its evidence and the values to check by hand."""
 
     entry: Entry
     evidence: list[Evidence] = field(default_factory=list)
@@ -138,7 +138,7 @@ class ReleaseDrafter:
         raise UpstreamError(self._component.name, f"{self._release.version}: {reason}")
 
     def _drop_prose(self) -> None:
-        """Remove what a person wrote about the release before."""
+        """Remove text that was written by hand about the release before."""
         for level in self._draft.entry.levels:
             if notes := level.pop("notes", None):
                 self._draft.check(f"notes of {self.before} were left out: {' '.join(notes.split())}")
@@ -174,7 +174,7 @@ class ReleaseDrafter:
             del self._draft.entry.fields["conflicts"]
 
     def _set_recommendations(self) -> None:
-        """Leave out recommended components of which no release fits, known or new."""
+        """Leave out recommended components without a known or new release that fits."""
         for level in self._draft.entry.levels:
             for name in [*(level.get("recommends") or ())]:
                 other = self._catalog.components.get(name)
@@ -343,7 +343,7 @@ class ReleaseDrafter:
             self._draft.add(f"requires.{name}", text, source)
 
     def _bounded(self, name: str, stated: str, before: str) -> str:
-        """Return a range of versions; one without an end ends after the newest known release, as before."""
+        """Return a range of versions. If `before` is bounded, end it after the newest known release."""
         parts = [_short(part) for part in stated.split(",") if part]
         if not parts:
             return ""
@@ -401,7 +401,7 @@ class ReleaseDrafter:
     ) -> tuple[Path | None, str, tuple[pylock.LockedFile, ...]]:
         """Return the path, the text and the files of the lock of a variant.
 
-        `preferred` are by Python the packages that other components lock.
+        `preferred` has the packages that other components lock, by Python version.
         """
         lock = variant.spec.lock
         if lock is None:
@@ -544,7 +544,7 @@ class ReleaseDrafter:
     def _hash_artifacts(self) -> None:
         """Set the checksums of archives, which are downloaded unless upstream states them."""
         entries = [*release_entry.mappings(self._draft.entry, "artifacts")]
-        # A page states the checksum of one archive, and not of which one
+        # The page gives one checksum and does not name the archive
         stated = self._release.sha256 if sum(map(len, entries)) == 1 else ""
         for artifacts in entries:
             for name, artifact in artifacts.items():

@@ -1,4 +1,4 @@
-"""Release notes of a new release: its day, and the lines about components that it has to fit."""
+"""Release notes of a new release: its date, and the lines about components that it has to fit."""
 
 import re
 from collections.abc import Collection
@@ -18,7 +18,7 @@ _MAX_LINE_LENGTH = 200
 _COMMANDS = re.compile(
     r"\[(?=(?:skip|ci|no|actions) )|@(?=\w)|#(?=\d)|\bGH(?=-\d)|<(?=[a-z!/?])|`(?=`)", re.I
 )
-"""`[skip ci]`, mentions, issues, tags of HTML and fences of code: a space separates their parts."""
+"""Starts of `[skip ci]`, mentions, issues, HTML tags and code fences; a space after them disables these."""
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -71,6 +71,6 @@ def partners(name: str, version: str, catalog: Catalog) -> set[str]:
 
 
 def _printable(line: str) -> str:
-    """Return a line that commands nothing in a commit message or a pull request, such as `[skip ci]`."""
+    """Return a line without commands for commit messages and pull requests, such as `[skip ci]`."""
     text = printable(line).strip().lstrip("*-# ").strip()
     return clip(_COMMANDS.sub(r"\g<0> ", text), _MAX_LINE_LENGTH)

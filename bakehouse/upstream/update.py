@@ -59,7 +59,7 @@ class ReleaseProposal:
     """The release whose entry it is made from."""
     evidence: tuple[Evidence, ...]
     checks: tuple[str, ...]
-    """Values that upstream does not state in a form that a program can read."""
+    """Values that upstream does not state in a machine-readable form."""
     diff: str
     moved: tuple[str, ...]
     """Images that would contain the release."""
@@ -74,7 +74,7 @@ class ComponentUpdate:
     component: Component
     proposals: list[ReleaseProposal] = field(default_factory=list)
     by_hand: tuple[UpstreamRelease, ...] = ()
-    """New releases of a component whose entries a person writes."""
+    """New releases of a component whose entries are written by hand."""
     remarks: tuple[str, ...] = ()
     failures: list[BakehouseError] = field(default_factory=list)
 
