@@ -1,6 +1,6 @@
-"""The command `bake`, and `python -m bakehouse`: says on Windows itself that it does not run there.
+"""The command `bake`, and `python -m bakehouse`. On Windows itself, it prints an error.
 
-It imports nothing of Bakehouse before: modules such as `fcntl` do not exist on Windows.
+It checks this before it imports Bakehouse, because modules such as `fcntl` do not exist on Windows.
 """
 
 import sys

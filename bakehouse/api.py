@@ -75,7 +75,7 @@ class Project:
     """The project of a directory: the one with `[tool.bakehouse]` in it or above it.
 
     `images` are names, families or globs; without any, a method takes all images of the project. Each method
-    reads the recipes anew, and raises BakehouseError.
+    reads the recipes again, and raises BakehouseError.
     """
 
     def __init__(self, path: str | os.PathLike[str] = ".") -> None:
@@ -122,7 +122,7 @@ class Project:
 
     @_annotated()
     def run(self, image: str, job: JobSpec = _ONE_HOST, *, gpus: int = 0) -> JobReport:
-        """Run a training job in local containers. The report of a failed job has not `passed`."""
+        """Run a training job in local containers. For a failed job, `passed` of the report is false."""
         spec = replace(job, channels={**dict.fromkeys(job.inputs, ()), **job.channels})
         request = local_request(GivenJob(image, spec), TrainingJob(), gpus)
         return run.run_job(self._open(), image, request, _report)

@@ -57,7 +57,7 @@ class Reproduction:
     clock: str
     layers: int
     digests: tuple[Digest, Digest]
-    """The digests of both configurations, on which those of published manifests depend."""
+    """The digests of both configurations, which determine the digests of published manifests."""
     differing: tuple[LayerDifference, ...] = ()
     settings: tuple[str, ...] = ()
     """If digests differ but layers do not: the differences of the configurations."""

@@ -60,7 +60,7 @@ class SizeDifference:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDifference:
-    """An image compared with its release, of which the ledger has the total size and the versions."""
+    """An image compared with its release. The ledger has the total size and the versions of the release."""
 
     image: str
     date: str

@@ -45,7 +45,7 @@ class LayerContents:
 
     files: tuple[LayerFile, ...]
     others: tuple[str, ...] = ()
-    """Symbolic links, devices and the like: without size, but they hide files of lower layers."""
+    """Entries without a size, such as symbolic links and devices. They hide files of lower layers."""
     removed: tuple[str, ...] = ()
     """Paths of lower layers that are removed."""
     emptied: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ def parents(path: str) -> Iterator[str]:
 
 
 def readers_into(contents: dict[str, LayerContents]) -> ReaderOf:
-    """Return the readers of layers that `contents`, by digest, lacks; each adds its layer."""
+    """Return the readers of layers that `contents` lacks. Each adds its layer to `contents`, by digest."""
 
     def reader_of(digest: str) -> Reader | None:
         if digest in contents:

@@ -14,7 +14,7 @@ from bakehouse.registry.manifest import digest_of
 _MIN_SHARE = 0.005
 """A directory with a smaller share of the image counts as part of the directory above it."""
 _MOSTLY = 0.9
-"""A directory is left out if one subdirectory has this share of it: that one is listed instead."""
+"""A directory is left out if one subdirectory has this share of it. The subdirectory is listed instead."""
 _LIBRARY = re.compile(r"(?P<name>lib[^/]+?)(?:-[0-9a-f]{6,})*\.so(?:\.[0-9]+)*")
 _LIBRARY_BYTES = 1024
 """Smaller files are linker scripts."""

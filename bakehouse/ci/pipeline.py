@@ -246,7 +246,7 @@ def _proposed_files(workspace: Workspace) -> Iterator[str]:
 
 
 def _pattern(project: ProjectSettings, path: Path) -> Iterator[str]:
-    """Yield a path as a pattern relative to the project, if it is there: `*` replaces unusual characters."""
+    """Yield a path as a pattern relative to the project, if it is inside. `*` replaces unusual characters."""
     relative = os.path.relpath(path, project.root)
     if not relative.startswith(".."):
         yield re.sub(r"[^A-Za-z0-9_./*-]+", "*", relative)

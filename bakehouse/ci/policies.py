@@ -65,7 +65,7 @@ def job_trust() -> Policy:
 
 
 def permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = False) -> Policy:
-    """Return what publishing needs: base images, the project's repositories and its ledger.
+    """Return the permissions to publish: base images, the project's repositories and its ledger.
 
     `logs` adds the variables, logs and test reports of CodeBuild.
     """
@@ -88,7 +88,7 @@ def permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = Fals
 
 
 def smoke_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
-    """Return what the tests on GPUs need: the ledger, and jobs on SageMaker or the candidates."""
+    """Return the permissions for tests on GPUs: the ledger, and jobs on SageMaker or the candidates."""
     statements = [
         *_ledger(publishing, "ReadLedger", ["s3:GetObject"]),
         *_signing(publishing, "SignReports"),
@@ -100,7 +100,7 @@ def smoke_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
 
 
 def job_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
-    """Return what a smoke test on SageMaker needs: the candidates, its script, its results and its log."""
+    """Return the permissions of a smoke test on SageMaker: the candidates, its script, results and log."""
     arn, account, region = f"arn:{publishing.partition}", publishing.role_account, publishing.regions[0]
     bucket, files = _output(publishing, tests)
     log_group = f"{arn}:logs:{region}:{account}:log-group:{_LOG_GROUP}"
@@ -121,7 +121,7 @@ def job_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
 
 
 def pull_permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = False) -> Policy:
-    """Return what a pull request needs: base images in Amazon ECR.
+    """Return the permissions of a pull request: base images in Amazon ECR.
 
     `logs` adds the variables, logs and test reports of CodeBuild.
     """
@@ -138,7 +138,7 @@ def _jobs(publishing: Publishing, tests: GpuTests) -> list[Policy]:
     jobs = [f"{arn}:sagemaker:{region}:{account}:training-job/smoke-*"]
     create = _allow("SendSmokeTests", ["sagemaker:CreateTrainingJob"], jobs)
     create["Condition"] = {
-        # Of an absent key, any condition on all its values is true.
+        # A condition on all values of a key is also true if the key is absent.
         "Null": {"sagemaker:InstanceTypes": "false"},
         "ForAllValues:StringEquals": {"sagemaker:InstanceTypes": [tests.settings.instance_type]},
     }

@@ -29,12 +29,12 @@ def run(
     cache: bool = False,
     build_cache: bool = False,
 ) -> str:
-    """Remove remains of ended runs and the project's images of older recipes, or all of these and build/ too.
+    """Remove leftovers of ended runs and the project's images of older recipes; `everything` removes more.
 
-    An image belongs to the directories of projects that built it; those that another directory built too are
-    kept. The file cache and the build cache serve all projects: their sizes are reported, and `cache` removes
-    the file cache. `build_cache` removes the stages that no image of the project has from the build cache in
-    a registry.
+    `everything` includes images of the current recipes, and build/. Images that another project directory
+    also built are kept. All projects share the file cache and the build cache, so their sizes are reported.
+    `cache` removes the file cache. `build_cache` removes stages that no image of the project has from the
+    build cache in a registry.
     """
     repository = workspace.project.build_cache
     if build_cache and not repository:

@@ -84,7 +84,7 @@ def _known(before: Sequence[str], word: str) -> Sequence[str]:
 
 
 def _values(argument: str) -> Sequence[str]:
-    """Return what an argument can be."""
+    """Return the possible values of an argument."""
     if argument == "shell":
         return [*_SCRIPTS]
     if argument == "action":

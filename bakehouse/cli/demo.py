@@ -23,7 +23,7 @@ from bakehouse.util.terminal import Reporter, detail
 
 IMAGE = "pytorch-cpu"
 _BRIEF_SECONDS = 10.0
-"""The result is what a demo is about: at most 40 lines come before it."""
+"""At most 40 lines come before the result, because a demo is about the result."""
 NEXT = (
     ("bake explain pytorch-cpu", "# why each version was chosen"),
     ("bake run pytorch-cpu --source-dir src --entry-point train.py", "# your script, as SageMaker runs it"),

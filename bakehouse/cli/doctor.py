@@ -76,7 +76,7 @@ def examine(
     engine: Daemon | UnavailableDaemon | None = None,
     host: EngineHost | EngineError | None = None,
 ) -> tuple[DoctorCheck, ...]:
-    """Return all findings, in pipeline order. Each `ok` is an answer that could have been a refusal."""
+    """Return all findings, in pipeline order. Each `ok` is the result of a check that can fail."""
     engine = engine or daemon_info.probe()
     host = host or _engine_host(engine)
     pip = pip_config.read(environment)
@@ -234,7 +234,7 @@ def bridge_finding(
     """Return whether the bridge of a local engine keeps its address; empty if that is not visible."""
     if isinstance(engine, UnavailableDaemon) or isinstance(host, EngineError) or not engine.interface:
         return ()
-    # The bridge of an engine that is elsewhere can have the name of one that is here.
+    # The bridge of an engine on another machine can have the name of a bridge on this one.
     if not host.same_kernel or host.address != engine.bridge:
         return ()
     if not (interfaces / engine.interface).is_dir():
@@ -350,7 +350,7 @@ def aws_finding(ask: Callable[[], str]) -> DoctorCheck:
 
 
 def _asked(name: str, ask: Callable[[], str], cost: str, hint: str = "") -> DoctorCheck:
-    """Return the answer to a question as a finding; an error is a refusal."""
+    """Return the answer to a question as a finding; after an error, it is missing."""
     try:
         return DoctorCheck(name, CheckState.OK, bounded(ask, time.monotonic() + ANSWER_SECONDS))
     except BakehouseError as error:
@@ -522,7 +522,7 @@ def debian_suites(mirrors: DebianMirrors) -> tuple[tuple[str, str], ...]:
 
 
 def _named(name: str, ask: Callable[[], str | None]) -> str:
-    """Return an answer, or raise a refusal, with the name of the source."""
+    """Return an answer with the name of its source. Raises SourceError with that name."""
     try:
         answer = ask()
     except SourceError as error:

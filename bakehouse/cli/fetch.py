@@ -49,7 +49,7 @@ class FetchProgress:
         self._stream.flush()
 
     def show(self, fetcher: Fetcher) -> None:
-        """Print news. Call it a few times a second."""
+        """Print changes. Call it a few times a second."""
         now, transfers = self._clock(), fetcher.transfers
         for line in fetcher.lines():
             self._write(line, now)

@@ -11,7 +11,7 @@ DAILY = (
     *("init", "lock", "render", "build", "smoke", "run", "release", "uri", "estimator", "explain", "doctor"),
     "demo",
 )
-"""The commands of every day, in the order of their use."""
+"""The most common commands, in the order of their use."""
 _HEAD = (
     "Build, test and publish container images for training jobs.",
     "",
@@ -28,7 +28,7 @@ _TYPES = {int: "N", float: "NUMBER", str: "TEXT", list: "TEXT"}
 
 
 def daily(groups: Mapping[str, Sequence[BakeTask]]) -> str:
-    """Return the commands of every day in their order, and how to see the others."""
+    """Return the most common commands in their order, and how to list the others."""
     by_name = {task.name: task for tasks in groups.values() for task in tasks}
     lines = [*_HEAD, "", "From a repository to a job:", *_commands([by_name[name] for name in DAILY])]
     lines += ["", *_OPTIONS]

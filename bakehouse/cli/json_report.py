@@ -1,4 +1,4 @@
-"""Reports as JSON values. docs/reference/json.md documents the shapes; tests hold both together."""
+"""Reports as JSON values. docs/reference/json.md documents the shapes; tests compare both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bakehouse.resolve.phrases import (
 )
 
 if TYPE_CHECKING:
-    # A task imports this module at its start: most of these would make it wait.
+    # Tasks import this module when they start, and most of these imports are slow.
     from collections.abc import Iterable, Mapping, Sequence
 
     from bakehouse.analysis.compare import Reproduction
@@ -136,7 +136,7 @@ def explanation(resolution: Resolution, catalog: Catalog, name: str = "") -> Jso
 
 
 def packages(image: str, origins: Sequence[PackageOrigin]) -> Json:
-    """Return what brings the packages of a name into an image."""
+    """Return the origins of the packages of a name in an image."""
     return {
         "image": image,
         "packages": [

@@ -135,7 +135,7 @@ def _machine_error(error: OSError) -> Diagnostic:
 
 
 def _fullest_directory() -> Path:
-    """Return the one of the directories that Bakehouse writes to whose disk has the least free space."""
+    """Return the directory that Bakehouse writes to on the disk with the least free space."""
     directories = [Path.cwd(), Path(os.environ.get("TMPDIR") or "/tmp")]
     with contextlib.suppress(BakehouseError, OSError):
         present = project.find(Path.cwd())

@@ -10,7 +10,7 @@ from bakehouse.util.format import first_names, format_bytes, format_count, forma
 from bakehouse.util.terminal import clip
 
 if TYPE_CHECKING:
-    # A task imports this module at its start: most of these would make it wait.
+    # Tasks import this module when they start, and most of these imports are slow.
     from collections.abc import Iterable, Mapping, Sequence
 
     from bakehouse.builder.built_image import BuiltImage

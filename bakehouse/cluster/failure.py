@@ -73,7 +73,7 @@ class FirstFailure:
 
 
 class _Rule(NamedTuple):
-    """A known cause with the patterns that show it. Its texts name their groups, `host` and `hosts`."""
+    """A known cause and its patterns. Its texts can contain `{host}`, `{hosts}` and the patterns' groups."""
 
     message: str
     hint: str

@@ -23,7 +23,7 @@ _INDEX = "JOB_COMPLETION_INDEX"
 _TRAINER = "trainer.kubeflow.org"
 _SSH_KEYS = "/run/ssh-keys"
 _WITH_KEYS = ("sh", "-c", f'install -D -m 600 -t /root/.ssh {_SSH_KEYS}/* && exec "$@"', "sh")
-"""Runs its arguments with the controller's keys. As root, ssh refuses their mode in Trainer 2.3."""
+"""Runs its arguments with the controller's keys. In Trainer 2.3, root's ssh rejects their file mode."""
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 Document = dict[str, Any]

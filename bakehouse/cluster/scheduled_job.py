@@ -21,7 +21,7 @@ class ScheduledJob:
     """One program on hosts of one type, all with the same image."""
 
     name: str
-    """Valid as a label of DNS, with a number after it."""
+    """Valid as a DNS label, also with a number after it."""
     uri: str
     """Image URI by digest."""
     command: tuple[str, ...]
@@ -36,7 +36,7 @@ class ScheduledJob:
     efa_interfaces: int = 0
     """Interfaces of each host that the job uses."""
     instance_type: str = ""
-    """Type of EC2; empty means any host."""
+    """EC2 instance type; empty means any host."""
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: str = "/opt/ml/code"
     """Directory of `files` in the container."""
@@ -47,7 +47,7 @@ class ScheduledJob:
     data: Mapping[str, str] = field(default_factory=dict)
     """Path in the container of each directory of the job's data."""
     shared_memory_mib: int | None = None
-    """None means as much as the host gives."""
+    """None means the host's default."""
     hostname: str = ""
     """Name of the only host."""
     replaces_entrypoint: bool = False

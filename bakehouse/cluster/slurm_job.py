@@ -15,7 +15,7 @@ import shlex
 from bakehouse.cluster.scheduled_job import PORT, ScheduledJob, tensorflow_configuration
 
 INPUT = "input/"
-"""Start of the directories of a job's data that it reads."""
+"""Prefix of the directories that the job reads."""
 _DATA = "DATA"
 """Variable with the directory of the job's data."""
 _GPU_VARIABLES = {
@@ -44,7 +44,7 @@ def batch_script(job: ScheduledJob, comments: str = "") -> str:
     lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     if job.data:
         lines.append(f': "${{{_DATA}:=/fsx/{job.name}}}"')
-        # What is mounted must exist.
+        # Mounted directories must exist.
         lines += [f'mkdir -p "${_DATA}/{path}"' for path in job.data if not path.startswith(INPUT)]
     computed = _computed(job)
     lines += [f"export {name}\n{name}={value}" for name, value in computed.items()]

@@ -128,7 +128,7 @@ class _Checks:
         }
 
     def _startup(self) -> Startup:
-        """Return what the image starts: a base or a step of the recipe may have added it."""
+        """Find out what the image starts, because a base or a step of the recipe may have added it."""
         spec = ContainerSpec(self.built.stored, ("sh", "-c", STARTUP), image_name=self.built.image.name)
         with self.engine.container(spec) as container:
             container.start(empty_directory(self.directory / "startup") / "startup.log")
@@ -188,7 +188,7 @@ def startup_of(words: Collection[str]) -> Startup:
 
 
 def require_checks(image: Image, only: Sequence[str], *, with_long: bool = True) -> None:
-    """Raise UsageError if an image has no check of a name, before it is built."""
+    """Raise UsageError if an image lacks a check that `only` names. The image need not be built."""
     jobs = (check.name for check in job_checks(image, Digest("sha256:" + 64 * "0")))
     long = (f"{COMPONENTS}.{component}.{name}" for component, name in verify.long_checks(image))
     names = {COMPONENTS, PRIVATE_KEYS, *jobs, *(long if with_long else ())}
@@ -203,7 +203,7 @@ def require_checks(image: Image, only: Sequence[str], *, with_long: bool = True)
 def _run_all(
     engine: Engine, checks: Mapping[str, RunCheck], report: Reporter, waiting: int
 ) -> tuple[CheckResult, ...]:
-    """Return all results in the order of `checks`, of which `waiting` may wait for GPUs."""
+    """Run checks, `waiting` of which may wait for GPUs; return the results in the order of `checks`."""
     results: dict[str, tuple[CheckResult, ...]] = {}
     began = time.monotonic()
     # A job of two hosts is mostly idle, so one thread more than cores keeps them busy.
@@ -231,7 +231,7 @@ def _run_all(
 
 @contextlib.contextmanager
 def held_gpus(gpus: Iterable[str], locks: Path) -> Iterator[None]:
-    """Hold GPUs alone: a check that fills their memory or measures them would fail others on them."""
+    """Lock GPUs, because a check that fills their memory or measures them would make others fail."""
     with contextlib.ExitStack() as stack:
         # In one order, so that two checks never wait for each other
         for gpu in sorted(gpus):

@@ -62,7 +62,7 @@ class Subject:
 
     @property
     def contents(self) -> frozenset[str]:
-        """Names of what the image contains; torchrun comes with PyTorch, whatever component brings it."""
+        """Names of the image's contents. An image with torchrun also contains PyTorch."""
         return self.image.contents | ({"pytorch"} if "torchrun" in self.image.launchers else set())
 
     @property
@@ -242,7 +242,7 @@ def _train_failure(subject: Subject) -> SmokeCheck:
 
 
 def _inapplicable(subject: Subject, name: str, reason: str) -> SmokeCheck | None:
-    """Return a check that no host can run for this image only if the recipe requires it."""
+    """Return a check that cannot run for this image; None unless the recipe requires it."""
     return SmokeCheck(name, not_tested=reason) if name in subject.image.required else None
 
 

@@ -30,7 +30,7 @@ _TRANSPORTS: Mapping[str, tuple[str, ...]] = {
 }
 """Checks in which ranks use a transport; the first transport that passed is reported."""
 _FORMAT = 1
-"""Format of the files. Those without a sha256 are older: their checks are not known."""
+"""Format of the files. Files without a sha256 are older, and their checks are unknown."""
 _RERUN = "remove it, then run `bake smoke` again"
 MAX_AGE = timedelta(days=30)
 """Age up to which `promote` accepts results: the hosts and drivers of images change."""
@@ -38,11 +38,11 @@ MAX_CLOCK_DIFFERENCE = timedelta(hours=1)
 _HASH = "sha256"
 """Field of a file with the sha256 of its other fields, as compact JSON with sorted keys."""
 _SIGNATURE = "signature"
-"""Field with the signature of that sha256; it is not one of the other fields."""
+"""Field with the signature of that sha256. The sha256 does not cover it."""
 
 
 def now() -> str:
-    """Return the present time as reports contain it."""
+    """Return the current time in the format of reports."""
     return datetime.now(UTC).replace(microsecond=0).isoformat()
 
 
@@ -98,7 +98,7 @@ class SmokeReport:
 
 @dataclass(frozen=True, slots=True)
 class ReportFile:
-    """A report as a file contains it."""
+    """A report with the other content of its file."""
 
     path: Path
     report: SmokeReport
@@ -109,7 +109,7 @@ class ReportFile:
 
 @dataclass(frozen=True, slots=True)
 class _Seal:
-    """Fields of a file that are not of its report."""
+    """Fields of a file that are not part of the report."""
 
     sha256: str
     signature: Any = None
@@ -140,8 +140,8 @@ def write(report: SmokeReport, path: Path, sign: Sign | None = None) -> None:
 def load(state: Path, digest: Digest) -> SmokeReport | None:
     """Return this machine's report of an image, or None without a complete one.
 
-    The file of an older Bakehouse, without the sha256 of its content, counts as none. Raises SmokeError for
-    a file that is damaged, or that a newer Bakehouse wrote.
+    A file of an older Bakehouse, without the sha256 of its content, is ignored. Raises SmokeError for a file
+    that is damaged, or that a newer Bakehouse wrote.
     """
     path = _path(state, digest)
     return _read(path, digest) if path.exists() and not _is_older(path) else None
@@ -280,7 +280,7 @@ def current(report: SmokeReport, smoke: UserSmoke | None) -> SmokeReport:
 def release_blockers(
     report: SmokeReport | None, required: Iterable[str], smoke: UserSmoke | None = None
 ) -> tuple[str, ...]:
-    """Return the reasons against a release, each as a clause. A skipped required check is one.
+    """Return the reasons against a release, each as a clause. A required check that was skipped is a reason.
 
     `smoke` is the user's test; results by another definition do not count.
     """

@@ -241,7 +241,7 @@ def _section(log: str, component: str) -> str:
 
 
 def _clause(reason: str) -> str:
-    """Return the first line, because some exceptions have a page of text."""
+    """Return the first line of a reason, because some exceptions have a page of text."""
     return next(iter(reason.strip().splitlines()), "")[:300]
 
 

@@ -1,4 +1,4 @@
-"""Checks of the fields of a request: each with the API's model, and conditions between them."""
+"""Checks of the fields of a request: each value with the API's model, and conditions between fields."""
 
 from collections.abc import Mapping
 

@@ -28,7 +28,7 @@ _CHARACTERS = {
     r"\p{N}": r"\w",
     r"\p{Z}": r" \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
 }
-r"""Java's classes of characters within brackets, for Python. `\w` adds an underscore, as the model does."""
+r"""Java's character classes in Python's syntax within brackets. `\w` adds `_`, as the model does."""
 _TYPE = "InstanceType"
 """AWS adds instance types faster than botocore is updated, so an unknown one is a warning of its own rule."""
 
@@ -41,7 +41,7 @@ class ApiField:
     """Field of a request, under the name that the user gave it."""
 
     path: str
-    """For example `StoppingCondition.MaxRuntimeInSeconds`; that of an element has no index."""
+    """For example `StoppingCondition.MaxRuntimeInSeconds`. Paths of list elements have no index."""
     name: str
     value: object
 
@@ -57,7 +57,7 @@ class FieldProblem:
 
 
 def find_shape(path: str) -> Any:
-    """Return the shape of a field; that of the request for an empty path."""
+    """Return the shape of a field, or of the whole request for an empty path."""
     shape: Any = request_shape()
     for name in path.split(".") if path else ():
         shape = (shape.member if shape.type_name == "list" else shape).members[name]
@@ -84,7 +84,7 @@ def flatten(
 
 
 def unknown_names(content: object, path: str = "") -> Iterator[tuple[tuple[str | int, ...], tuple[str, ...]]]:
-    """Yield the keys of names that the API does not have, each with the names that it has there."""
+    """Yield the keys of each name that the API does not have, with the names that are valid there."""
     yield from _unknown(find_shape(path), content, ())
 
 
@@ -103,7 +103,7 @@ def _unknown(
 
 
 def missing_names(content: object) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the keys of incomplete structures and what they lack, except for those of the job itself."""
+    """Yield the keys of incomplete structures, each with a missing name; skip `_COMPLETED`."""
     for keys, name in _missing(request_shape(), content, ()):
         if keys and keys[-1] not in _COMPLETED:
             yield keys, name
@@ -129,7 +129,7 @@ def member_name(member: str, *, snake_case: bool) -> str:
 
 
 def field_problems(field: ApiField, *, snake_case: bool = False) -> Iterator[FieldProblem]:
-    """Yield what the model does not allow in a field."""
+    """Yield the problems that the model has with the value of a field."""
     yield from _problems(find_shape(field.path), field.value, field.name, snake_case)
 
 
@@ -184,7 +184,7 @@ def _choices(values: list[str]) -> str:
 
 @cache
 def python_pattern(pattern: str) -> re.Pattern[str]:
-    """Return a pattern of the model, which is one of Java."""
+    """Convert a pattern of the model from Java's syntax to Python's."""
     for java, python in _CHARACTERS.items():
         pattern = pattern.replace(java, python)
     return re.compile(pattern)

@@ -1,4 +1,4 @@
-"""Jobs for other clusters than SageMaker's: Kubernetes, Kubeflow Trainer and Slurm.
+"""Jobs for clusters other than SageMaker's: Kubernetes, Kubeflow Trainer and Slurm.
 
 The launcher of the image itself starts the ranks. SageMaker's toolkit is not used, so what only the toolkit
 can start is refused. The script gets its arguments, SageMaker's directories and the variables for them.
@@ -57,7 +57,7 @@ def cluster_job(
 ) -> tuple[str, tuple[RuleViolation, ...]]:
     """Return the text of a job for a cluster, and warnings. `state` describes the image.
 
-    Raises UsageError with all errors, and for what the form cannot express.
+    Raises UsageError with all errors, including settings that the form cannot express.
     """
     if form not in FORMS:
         _refuse(f"unknown cluster `{form}`", f"use {format_names(FORMS)}")

@@ -51,7 +51,7 @@ def _tree(source: Path) -> SourceTree:
 
 
 def sdk_findings(source_dir: str, patterns: Sequence[str] = ()) -> tuple[RuleViolation, ...]:
-    """Return warnings of files that the SDK uploads from a local directory and `bake launch` does not.
+    """Return warnings about files that the SDK uploads from a local directory and `bake launch` does not.
 
     `patterns` are the `ignore_patterns` of SDK v3.
     """

@@ -60,7 +60,7 @@ def api_request(
 
 
 def input_channels(request: TrainingRequest, job: JobSpec) -> list[object]:
-    """Return the channels of a job. One of a request that is sent again keeps its other settings."""
+    """Return the channels of a job. Channels of a request that is sent again keep their other settings."""
     given = next((field.value for field in job.api_fields if field.path == CHANNELS), None)
     channels = [
         _channel(channel, uri, request.channels.get(channel, ())) for channel, uri in job.inputs.items()
@@ -77,7 +77,7 @@ def _set(arguments: dict[str, object], path: Sequence[str], value: object) -> No
 
 
 def _joined(given: object, channels: Sequence[dict[str, object]]) -> list[object]:
-    """Return the given channels with the sources of others, and the others that are new."""
+    """Return the given channels with the sources of `channels` where names match, then new `channels`."""
     sources = {str(channel["ChannelName"]): channel["DataSource"] for channel in channels}
     old = [channel for channel in given if isinstance(channel, dict)] if isinstance(given, list) else []
     names = [str(channel.get("ChannelName")) for channel in old]

@@ -407,7 +407,7 @@ def _check_model_parallel(
     context: LaunchContext,
     findings: Findings,
 ) -> None:
-    """Check the parameters of SMP with its release, which the launcher decides if the image is unknown."""
+    """Check the parameters for the release of SMP. The launcher implies it if the image is unknown."""
     version = numbers(context.smp)
     is_torch = _is_on(strategies, "torch_distributed")
     major = 2 if version >= (2,) or (is_torch and not version) else 1

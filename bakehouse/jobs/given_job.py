@@ -1,4 +1,4 @@
-"""A job as the command line and a job file give it. What the command line says wins."""
+"""Settings of a job from the command line and a job file. The command line wins."""
 
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn
@@ -17,14 +17,14 @@ _UNSET = JobSpec()
 
 @dataclass(frozen=True, slots=True)
 class GivenJob:
-    """Settings of a job, and the file that they are from."""
+    """Settings of a job, and their source file."""
 
     image: str
     """Name or URI; empty if none is given."""
     spec: JobSpec
     local: LocalSettings = field(default_factory=LocalSettings)
     file: JobFile | None = None
-    """The file, if it is one of the SDK or of the API."""
+    """The file, if it has the form of the SDK or of the API."""
 
 
 def read_job(workspace: Workspace, image: str, job: str, line: JobSpec) -> GivenJob:
@@ -97,7 +97,7 @@ def override(file: JobSpec, line: JobSpec, title: str) -> JobSpec:
 
 
 def _given(line: JobSpec, *names: str) -> dict[str, Any]:
-    """Return the settings that are given, or those of some names."""
+    """Return the settings that have a value, all of them or only `names`."""
     return {
         each.name: getattr(line, each.name)
         for each in fields(JobSpec)

@@ -20,7 +20,7 @@ _SMP = "smdistributed.modelparallel"
 _EFA_LAUNCHERS = ("mpi", "torch_distributed", "pytorchddp", "smdistributed.dataparallel")
 _STRATEGIES = (*_EFA_LAUNCHERS, *_BY_TOOLKIT)
 _IN_QUOTES = frozenset('$`"\\')
-"""Characters that a shell reads within double quotes."""
+"""Characters that a shell interprets within double quotes."""
 _MPI_DRIVER_NEEDS = ("sshd", "mpi4py")
 _WITH_WRAPPER = frozenset({"open-mpi", "efa"})
 """Components whose `mpirun` of Open MPI 5 also accepts the toolkit's options."""
@@ -65,7 +65,7 @@ def check_image(request: TrainingRequest, image: LaunchImage, findings: Findings
 
 
 def check_efa(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:
-    """Check for EFA that is requested but missing, and for EFA that nothing enables."""
+    """Check for EFA that is requested but missing, and for EFA that is not used."""
     words = _mpi_options(request.distribution)
     variables = {**dict(word.partition("=")[::2] for word in words if "=" in word), **request.environment}
     for group in request.groups:

@@ -79,7 +79,7 @@ def check_groups(groups: Sequence[InstanceGroup], findings: Findings) -> None:
 def check_channels(
     channels: Mapping[str, Sequence[str]], groups: Sequence[InstanceGroup], findings: Findings
 ) -> None:
-    """Check the groups of each channel: they exist, and all channels have some, or none has."""
+    """Check that the groups of channels exist, and that either all channels or none have groups."""
     group_names = [group.name for group in groups if group.name]
     for channel, names in channels.items():
         for name in names:
@@ -99,7 +99,7 @@ def check_rdma(
 ) -> None:
     """Check that RDMA is only requested if the instance type has it. Otherwise libfabric 1.17 aborts.
 
-    AWS's guide sets it for P3dn too, which works with the libfabric of its time.
+    AWS's guide sets it for P3dn too, which works with the libfabric that was current then.
     """
     if group.rdma_read is False and f"{RDMA}=1" in words:
         message = f"sets `{RDMA}`, but EFA on `{group.instance_type}` cannot read the memory of other hosts"

@@ -22,7 +22,7 @@ _WORDS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]*|(?=\.))(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _PAIR = re.compile(r"\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IGNORECASE)
-"""A character beyond the first 65,536 in JSON, which YAML writes in another way."""
+"""A surrogate pair in JSON: a character beyond U+FFFF, which YAML writes in another way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _as_yaml(pair: re.Match[str]) -> str:
 
 
 def _value(node: Node, keys: Keys, places: dict[Keys, Location], problems: Problems) -> Any:
-    """Return the value of a node, and note the places of its keys and items."""
+    """Return the value of a node, and record the places of its keys and items."""
     places.setdefault(keys, node.location)
     if isinstance(node, Scalar):
         return _scalar(node)
@@ -124,7 +124,7 @@ def _value(node: Node, keys: Keys, places: dict[Keys, Location], problems: Probl
 
 
 def given_twice(name: str, second: Location, first: Location) -> Diagnostic:
-    """Return the mistake of a field that has two values in one file."""
+    """Return the error for a field that has two values in one file."""
     reasons = (Reason("the first value is here", first),)
     return Diagnostic(f"{name} is given twice", second, reasons=reasons, hint="remove one of them")
 

@@ -1,4 +1,4 @@
-"""Job files in the forms of the SDK and the API: arguments, requests and answers of DescribeTrainingJob."""
+"""Job files in the forms of the SDK and the API: arguments, requests and responses of DescribeTrainingJob."""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -52,7 +52,7 @@ training_input_mode training_mode
 """Arguments of ModelTrainer (sagemaker-train 1.27.0)."""
 _REQUEST = ("AlgorithmSpecification", "ResourceConfig", "TrainingJobName", "InputDataConfig")
 _ANSWER = ("TrainingJobArn", "TrainingJobStatus")
-"""Fields that only answers of the API have."""
+"""Fields that only responses of the API contain."""
 _ENABLED = "sagemaker_{}_enabled"
 _STARTED_BY_TOOLKIT = ("mpi", "torch_distributed", "parameter_server", "multi_worker_mirrored_strategy")
 _SCOPE = "sagemaker_distribution_instance_groups"
@@ -70,12 +70,12 @@ _LAUNCHER_PARAMETERS = frozenset(
 """Hyperparameters that start a launcher."""
 _OF_THE_RUN = ("sagemaker_program", "sagemaker_submit_directory", "sagemaker_job_name")
 _SENT_WITH_CODE = (*_OF_THE_RUN, "sagemaker_container_log_level", "sagemaker_region")
-"""Hyperparameters that each job gets anew."""
+"""Hyperparameters that are set again for each job."""
 _INSTANCES = ("InstanceType", "InstanceCount", "InstanceGroups", "InstancePreferences")
 
 
 def is_request(values: Mapping[str, Any]) -> bool:
-    """Return whether a file is a CreateTrainingJob request, or an answer of DescribeTrainingJob."""
+    """Return whether a file is a CreateTrainingJob request, or a response of DescribeTrainingJob."""
     return any(name in values for name in (*_REQUEST, *_ANSWER))
 
 
@@ -125,7 +125,7 @@ class JobFile:
 
     @property
     def sent_hyperparameters(self) -> dict[str, object]:
-        """The hyperparameters of a request as its hosts got them, except for those of its name and code."""
+        """The hyperparameters of a request as its hosts got them, except for those with its name and code."""
         texts = self._texts(self._content, "HyperParameters")
         return {
             name: Encoded(texts[name]) if name in texts and _decoded(texts[name]) == value else value
@@ -184,7 +184,7 @@ class JobFile:
             max_run=_whole(values.get("StoppingCondition.MaxRuntimeInSeconds")),
             volume_gib=_whole(values.get("ResourceConfig.VolumeSizeInGB")),
             spot=values.get("EnableManagedSpotTraining") is True,
-            # Answers have empty texts for fields that were not set.
+            # Responses have empty texts for fields that were not set.
             request=tuple(
                 field for field in request.fields if field.path not in OWN_FIELDS and field.value != ""
             ),
@@ -425,7 +425,7 @@ class JobFile:
 
 
 def _sent(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request that an answer of DescribeTrainingJob describes."""
+    """Return the request that a response of DescribeTrainingJob describes."""
     request = {name: value for name, value in answer.items() if name in find_shape("").members}
     resources = request.get("ResourceConfig")
     if isinstance(resources, dict):

@@ -1,4 +1,4 @@
-"""Images that jobs can be checked with: of the project, of its releases, and of AWS.
+"""Images that jobs can be checked with: images of the project, its releases, and images of AWS.
 
 No image has to be published or built.
 """
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 def find_image(workspace: Workspace, name: str, instance_type: str = "") -> LaunchImage:
-    """Return an image by name or URI; one of unknown content for any other URI.
+    """Return an image by name or URI. An unknown URI gives an image of unknown content.
 
-    A name is that of an image of the project, as its recipe resolves now, or a framework, which means the
-    newest release for the instance type. Raises UsageError for an unknown name.
+    A name selects an image of the project, as its recipe resolves now, or the newest release with a framework
+    for the instance type. Raises UsageError for an unknown name.
     """
     if is_uri(name):
         return _by_uri(workspace, name)
@@ -48,7 +48,7 @@ def find_image(workspace: Workspace, name: str, instance_type: str = "") -> Laun
 def find_release(
     workspace: Workspace, name: str, instance_type: str, region: str = "", registry: str = ""
 ) -> ReleaseRecord:
-    """Return the newest release of an image, the best one of a framework for a type, or the one of a URI.
+    """Return the newest release of an image, the best one of a framework for a type, or the one with a URI.
 
     Raises UsageError if there is none.
     """
@@ -71,7 +71,7 @@ def find_release(
 
 
 def placeholder(workspace: Workspace, image: str, region: str = "") -> str:
-    """Return an address that an image may get: of no account, in the project's region or the first of AWS."""
+    """Return an example of an image URI, with a placeholder for the account."""
     project = workspace.project
     registry = f"000000000000.dkr.ecr.{region or project.region or 'us-east-1'}.amazonaws.com"
     return f"{registry}/{project.repository_prefix}/{image}"
@@ -84,7 +84,7 @@ def user_smoke(workspace: Workspace, image: str) -> UserSmoke | None:
 
 
 def is_uri(name: str) -> bool:
-    """Return whether a text is the URI of an image and not the name of one."""
+    """Return whether a text is the URI of an image instead of a name."""
     return "/" in name or ":" in name or "@" in name
 
 
@@ -144,7 +144,7 @@ def _find_record(images: Path, uri: str) -> ReleaseRecord | None:
 
 
 def local_references(workspace: Workspace, image: str) -> tuple[str, ...]:
-    """Return the names under which an engine may have an image of a URI: itself and its digests."""
+    """Return the names that an engine may know an image by: its name or URI, and its digests."""
     record = _find_record(workspace.project.images, image) if is_uri(image) else None
     digests = (image.partition("@")[2], record.digest if record else "", record.config if record else "")
     return (image, *filter(None, digests))

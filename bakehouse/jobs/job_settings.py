@@ -163,7 +163,7 @@ class _Table:
         return dict(self.value(key, (dict,), "a mapping") or {})
 
     def texts(self, key: str) -> dict[str, str]:
-        """Read names and texts."""
+        """Read a mapping of names to texts."""
         table = self.child(key)
         return {name: text for name in table.values if (text := table.any_text(name)) is not None}
 
@@ -205,7 +205,7 @@ class _Table:
 
 
 def _path(document: JobDocument, text: str) -> str:
-    """Return a path from the current directory, since that of a file starts at the file's directory."""
+    """Return a path relative to the current directory; `text` is relative to the directory of the file."""
     if not text or text.startswith(S3):
         return text
     return str(relative_path((document.directory / expand_home(text)).absolute()))
@@ -311,7 +311,7 @@ def _request(table: _Table, groups: tuple[Group, ...]) -> tuple[ApiField, ...]:
 def _refuse_own(
     table: _Table, keys: "list[str] | tuple[str | int, ...]", key: str, given: Keys | None
 ) -> None:
-    """Report a field of `request` that Bakehouse sets, with the place of its key if that is in the file."""
+    """Report a field of `request` that Bakehouse sets, with the place of the other key if it is given."""
     reasons: tuple[Reason, ...] = (Reason(f"Bakehouse sets it from `{key}`"),)
     hint = f"remove it, and set `{key}`"
     if given:

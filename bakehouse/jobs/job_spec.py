@@ -39,12 +39,12 @@ MAX_SPOT_WAIT = 3600
 DEFAULT_SCRIPT = "train.py"
 """Script of a job that names none."""
 _LIMITS_OF_V3 = (rules.DRIVER, rules.GROUPS_V3, rules.RANKS_V3)
-"""Warnings about jobs that SDK v3 starts otherwise than SDK v2 does."""
+"""Warnings about jobs that SDK v3 starts differently from SDK v2."""
 S3 = "s3://"
 DAY = 24 * 60 * 60
 VOLUME_GIB = 30
 _GPUS = 8
-"""GPUs of a host whose type is unknown: that of all types for SMP."""
+"""GPUs of a host whose type is unknown. All types for SMP have this number."""
 _LAUNCHERS = ("torchrun", "mpirun", "tensorflow")
 LAUNCHERS = (*_LAUNCHERS, SCRIPT)
 """Values of `launcher`; the last one starts the script once on each host."""
@@ -78,7 +78,7 @@ class JobSpec:
     instance_type: str = ""
     """Empty means a type that suits the image."""
     instance_count: int | None = None
-    """None means that of the smoke test, or else one."""
+    """None means the number of the smoke test, or else one."""
     groups: tuple[Group, ...] = ()
     """Instance groups, instead of one type and count."""
     launcher: str = ""
@@ -125,7 +125,7 @@ class JobSpec:
 
     @property
     def api_fields(self) -> tuple[ApiField, ...]:
-        """The fields of the API that are not those of the hosts, the image or the script."""
+        """The fields of the API except those of the hosts, the image and the script."""
         given = {field.path: field for field in self.request}
         own = {_MAX_RUN: ApiField(_MAX_RUN, "max_run", self.time_limit)}
         own[_VOLUME] = ApiField(_VOLUME, "volume_size", self.disk_gib)
@@ -160,7 +160,7 @@ class CheckedJob:
     sdk: str = ""
     """One of `SDKS`; empty for a job from a file."""
     reason: str = ""
-    """Reason that v3 cannot start the job, if v2 was selected because of that."""
+    """Reason why v3 cannot start the job, if v2 was selected instead."""
 
     @property
     def title(self) -> str:
@@ -282,7 +282,7 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
 
 
 def _has_channels(sdk: str, field: ApiField) -> bool:
-    """Return whether a version of the SDK can express a field, because it is the channels of the job."""
+    """Return whether a field has the channels of the job, in a form that a version of the SDK supports."""
     channels = channel_inputs if sdk == "v2" else channel_objects
     return field.path == CHANNELS and channels(field.value) is not None
 
@@ -323,7 +323,7 @@ def _request(
     is_off = job.hyperparameters.get(COMPILER) is False
     compiler = {} if is_off else _compiler_parameters(image, sender)
     oldest, newest = COMPILER_TENSORFLOW
-    # The SDK does not accept an image_uri with the compiler_config of the other classes.
+    # In the other classes, the SDK does not accept a compiler_config together with an image_uri.
     has_config = sender == "TensorFlow" and job.sdk == "v2" and not image.entry_point
     has_config = has_config and oldest <= numbers(framework_version) <= newest
     distribution = job.distribution

@@ -65,7 +65,7 @@ def is_for_model_trainer(distribution: Mapping[str, object]) -> bool:
 
 
 def drivers(distribution: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the driver that starts what a strategy of SDK v2 starts, or else the strategy."""
+    """Return the driver of SDK v3 that replaces a strategy of SDK v2, or the strategy if there is none."""
     return {"Torchrun": {}} if distribution == {"torch_distributed": {"enabled": True}} else distribution
 
 

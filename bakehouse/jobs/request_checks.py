@@ -105,7 +105,7 @@ def _check_versions(request: TrainingRequest, findings: Findings) -> None:
 
 
 def _check_hugging_face(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:
-    """Check the versions of the class HuggingFace, which needs that of Python with any image."""
+    """Check the versions of the class HuggingFace, which requires a Python version with every image."""
     if not request.py_version:
         message = "the class HuggingFace needs `py_version`, also with `image_uri`"
         findings.add(rules.IMAGE_OR_VERSION, message, "set it, for example to `py311`")

@@ -76,7 +76,7 @@ def channel_objects(channels: object) -> list[SdkObject] | None:
 
 
 def _arguments(structure: Mapping[str, Any]) -> dict[str, object]:
-    """Return the arguments for a structure of the API, whose structures have the names of their members."""
+    """Return the arguments for a structure of the API. Nested structures become objects of classes."""
     return {
         member_name(key, snake_case=True): SdkObject(key, _arguments(value))
         if isinstance(value, Mapping)

@@ -130,7 +130,7 @@ def estimator_argument(path: str) -> str:
 
 
 def trainer_argument(path: str) -> str:
-    """Return the argument of SDK v3 that becomes a field, such as `networking.subnets`; or an empty text."""
+    """Return the argument of SDK v3 that becomes a field, such as `networking.subnets`; else empty."""
     for name, field in _TRAINER_VALUES.items():
         if field == path:
             return name
@@ -142,7 +142,7 @@ def trainer_argument(path: str) -> str:
 
 
 def _field(path: str, name: str, value: object) -> Iterator[ApiField]:
-    """Yield the field of a value as the SDK sends it, except for what it replaces or looks up."""
+    """Yield the field of a value as the SDK sends it, unless the SDK replaces or looks up the value."""
     if value is None:
         return
     if path == "TrainingJobName" and isinstance(value, str):

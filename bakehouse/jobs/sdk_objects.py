@@ -1,4 +1,4 @@
-"""Jobs as Python has them: objects of the SageMaker SDK, and requests as dictionaries.
+"""Jobs as Python objects: classes of the SageMaker SDK, and requests as dictionaries.
 
 The SDK is not imported: the objects are read by the names of their attributes.
 """
@@ -36,7 +36,7 @@ training_input_mode
 """
 """Attributes of ModelTrainer (sagemaker-train 1.27.0) that are checked, except for `distributed`."""
 _UNSET = "Unassigned"
-"""Class of SDK v3 whose objects stand for missing values."""
+"""Class of SDK v3 whose objects represent missing values."""
 _LATER = "PipelineVariable"
 """Base class of both versions for values that a pipeline gets when it runs."""
 
@@ -102,7 +102,7 @@ def _attributes(job: object, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _plain(value: object, path: str) -> Any:
-    """Return a value of the SDK as JSON has it. Raises UsageError for one that is not known yet."""
+    """Convert a value of the SDK to JSON types. Raises UsageError for a value that is not known yet."""
     if value is None or isinstance(value, (str, int, float)):
         return value.value if isinstance(value, Enum) else value
     classes = [kind.__name__ for kind in type(value).__mro__]

@@ -49,7 +49,7 @@ class Mix:
 
     @property
     def accelerators(self) -> int:
-        """Number of GPUs or NeuronCores, each of which takes a rank."""
+        """Number of GPUs or NeuronCores. Each takes a rank."""
         return self.count * (self.instance.accelerators or 0)
 
     @property

@@ -36,7 +36,7 @@ class Parameter:
     most: int | None = None
     choices: tuple[str, ...] = ()
     since: str = ""
-    """First release; empty if it is unknown, or the first of all."""
+    """First release that has it; empty if it is unknown, or if all releases have it."""
     framework: str = ""
     """The only framework that has it; empty means both."""
 

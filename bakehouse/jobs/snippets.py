@@ -1,8 +1,8 @@
 """Python code that starts a training job with a release.
 
 SDK v2: the generic Estimator ignores `distribution`, so the job would run one process on each host. The
-classes of the frameworks pass it on, and with `image_uri` they add nothing of their framework to the job. But
-they require a script. For images that contain their own, the generic class gets the hyperparameters of the
+classes of the frameworks pass it on, and with `image_uri` they add no settings of the framework. But they
+require a script. For images that contain a script, the generic class gets the hyperparameters of the
 distribution instead. SDK v3 has its own drivers, and a boto3 request contains all settings.
 """
 
@@ -93,7 +93,7 @@ def snippet(
 def preview(image: LaunchImage, job: JobSpec, catalog: Catalog, repository: str, form: str = "") -> Snippet:
     """Return code that will start a training job with an image that is not released.
 
-    `repository` is a placeholder of its address. Raises UsageError with all errors in the job.
+    `repository` is a placeholder for its repository. Raises UsageError with all errors in the job.
     """
     marked = replace(image, uri=f"{repository}:NOT-RELEASED")
     state = "NOT RELEASED: its URI is a placeholder"
@@ -164,7 +164,7 @@ def _comments(registry: str, state: str, image: LaunchImage, checked: CheckedJob
 
 
 def _compiler_advice(request: TrainingRequest) -> str:
-    """Return what the examples of AWS's training-compiler-enable-pytorch.html change with the compiler."""
+    """Return advice for the compiler, from the examples of AWS's training-compiler-enable-pytorch.html."""
     is_one_gpu = [(group.gpus, group.count) for group in request.groups] == [(1, 1)]
     factor = "" if is_one_gpu else " * num_gpus * instance_count"
     rate = f"learning_rate_native / batch_size_native * batch_size{factor}"

@@ -16,7 +16,7 @@ TESTED = "the smoke test of the recipe"
 def with_tested_settings(image: LaunchImage, job: JobSpec) -> JobSpec:
     """Return a job with the hosts, launcher, hyperparameters and channels of the smoke test.
 
-    Those of the job itself win. A test of another script than that of the job says nothing about it.
+    The job's own settings win. If the test runs another script than the job, its settings are not used.
     """
     smoke = image.smoke
     if smoke is None or smoke.entry_point != (image.entry_point or job.entry_point or smoke.entry_point):
@@ -44,7 +44,7 @@ def _with_hosts(job: JobSpec, image: LaunchImage) -> JobSpec:
     starts_torchrun = toolkit_starts_torchrun(image.training_module)
     launcher = smoke.starter(image.launchers, starts_torchrun=starts_torchrun)
     if launcher == "mpirun" and not image.gpu:
-        # On hosts with GPUs, the number of ranks is that of the GPUs.
+        # Hosts with GPUs run one rank for each GPU.
         job = replace(job, processes_per_host=smoke.processes)
     return replace(job, launcher=launcher)
 

@@ -25,7 +25,7 @@ TOOLKITS = (NAME, "sagemaker-pytorch-training", "sagemaker-tensorflow-training")
 DRIVERS = "sagemaker-drivers"
 """Component with the facts about the drivers of SDK v3."""
 DRIVERS_RELEASE = "1.27.0"
-"""Newest release of sagemaker-train that was read. A job for SDK v3 is checked with its drivers."""
+"""Newest release of sagemaker-train that the facts cover. Jobs for SDK v3 are checked with its drivers."""
 GROUPS = "instance_groups"
 SHELL, NO_ARGUMENTS, LOST_STATUS, DDP = (
     "shell",

@@ -21,7 +21,7 @@ FRAMEWORKS: tuple[Sender, ...] = ("PyTorch", "TensorFlow", "HuggingFace")
 """Classes that pass a `distribution` on."""
 LOCAL = ("local", "local_gpu")
 _HOST_PROPERTIES = ("gpu-architecture", "neuron-architecture")
-"""Requirements of components that an instance type can answer."""
+"""Requirements of components that are checked with the instance type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LaunchImage:
     """Source of its content, as findings name it."""
     platform: str = PLATFORM
     is_oci: bool = False
-    """Its manifest is one of OCI and not of Docker."""
+    """Its manifest has OCI's format instead of Docker's."""
     is_known: bool = True
     """False if its content is unknown, so that only its URI counts."""
     smoke: UserSmoke | None = None

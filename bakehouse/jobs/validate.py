@@ -1,7 +1,7 @@
 """Validation of a training job before it is sent: its settings, and its image for these settings.
 
-What the SageMaker SDK rejects is an error, and so are settings with which the job would fail. Settings with
-which the job would run otherwise than intended are warnings. Each finding names its rule and source.
+Settings that the SageMaker SDK rejects are errors, and so are settings with which the job would fail.
+Settings with which the job would not run as intended are warnings. Each finding names its rule and source.
 """
 
 from collections.abc import Mapping

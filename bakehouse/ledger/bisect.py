@@ -42,8 +42,9 @@ class Bisection:
 def bisect(line: Sequence[ReleaseRecord], good: Sequence[str], bad: Sequence[str]) -> Bisection:
     """Narrow the search in a timeline by the digests that are known to work and to fail.
 
-    The first of each are its ends; the job may have broken with a newer or with an older release. Candidates
-    that are not named are left out. Raises UsageError if the results contradict each other.
+    The search is between the first digests of both. The job may have broken with a newer or with an older
+    release. Candidates that are not named are left out. Raises UsageError if the results contradict each
+    other.
     """
     known = [record for record in line if record.is_released or record.digest in {*good, *bad}]
     digests = [record.digest for record in known]
@@ -139,6 +140,6 @@ def _commit(project: ProjectSettings, record: ReleaseRecord) -> Iterator[tuple[P
         if not resolution or versions != {
             (part.component, part.version, part.variant) for part in record.parts
         }:
-            # Such as a catalogue outside the repository, which is read in its present state
+            # For example, a catalogue outside the repository is read in its current state
             raise UsageError(f"commit {revision[:12]} does not give the versions of {release}")
         yield state, resolution

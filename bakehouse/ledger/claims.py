@@ -22,14 +22,14 @@ from bakehouse.ledger.store import Ledger, TeamLedger
 from bakehouse.util.json_reader import decode, parse_json
 
 LEASE = timedelta(seconds=60)
-"""Age at which a claim in S3 ends that its holder does not renew."""
+"""Age at which a claim in S3 expires unless its holder renews it."""
 RENEWAL_SECONDS = 15.0
 _MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Content of a claim: the present or last attempt to make the release."""
+    """Content of a claim: the current or last attempt to make the release."""
 
     number: int
     is_held: bool
@@ -43,7 +43,7 @@ class Attempt:
 
     @classmethod
     def parse(cls, content: bytes) -> "Attempt":
-        """Return the attempt; one before all others if the claim is new or was not written whole."""
+        """Return the attempt; its number is 0 if the claim is new or incomplete."""
         try:
             return decode(parse_json(content), cls)
         except ValueError:
@@ -51,7 +51,7 @@ class Attempt:
 
     @property
     def first_to_end(self) -> int:
-        """Number of the first attempt that ends after this look at the claim."""
+        """Number of the first attempt that ends after the claim was read."""
         return self.number if self.is_held else self.number + 1
 
     def next(self) -> "Attempt":
@@ -177,9 +177,9 @@ class _SharedClaim:
             self._write(self._attempt)
 
     def _write(self, attempt: Attempt) -> None:
-        # Without a version, another process has taken it: this one was cut off for longer than the lease.
+        # Without a version, another process has taken the claim, because this one did not renew it in time.
         if not self._version:
             return
-        # The lease ends a claim that cannot be written.
+        # A claim that cannot be written expires.
         with contextlib.suppress(PublishError):
             self._version = self._team.replace_object(self._name, attempt.to_json(), self._version)

@@ -3,7 +3,7 @@
     from bakehouse import image_uris
     image_uris.retrieve("pytorch", region="eu-west-1", instance_type="ml.p4d.24xlarge")
 
-Reads only ledgers, with the standard library and msgspec alone unless they are in S3.
+Reads only ledgers. Ledgers outside S3 only need the standard library and msgspec.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class ImageQuery:
     """Project whose registry is searched if `registry` is empty."""
 
     def selects(self, record: ReleaseRecord) -> bool:
-        """Return whether a registry that has the release is to be searched."""
+        """Return whether the registry of a record is searched."""
         if self.project and (not self.registry or self.registry in self.project.registries):
             return replace(self.project, registry=self.registry_name).publishes_to(record.registry)
         return not self.registry or is_named(record.registry, self.registry)
@@ -102,8 +102,8 @@ def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Pa
     """Yield the directory of the ledgers, and add its location to each UsageError.
 
     `ledger` is a project, its directory `images`, one `releases.json`, or the `s3://` URL of a team's ledger.
-    The default is the environment variable BAKEHOUSE_LEDGER, else the project of the current directory. Of a
-    ledger in S3, only the records that `name` needs are read.
+    The default is the environment variable BAKEHOUSE_LEDGER, else the project of the current directory. From
+    a ledger in S3, only the records that `name` needs are read.
     """
     variable = os.environ.get(LEDGER_VARIABLE, "")
     given = os.fspath(ledger or variable)
@@ -236,7 +236,7 @@ def _of_image(image: str, records: Sequence[ReleaseRecord], query: ImageQuery) -
 
 
 def _newest_match(records: Sequence[ReleaseRecord], query: ImageQuery, message: str) -> ReleaseRecord:
-    """Newest match among one image's records, oldest first; the UsageError has the newest's mismatch."""
+    """Newest match among the records of an image, which start with the oldest. Raises UsageError."""
     framework = next((name for name in FRAMEWORKS if records[-1].version_of(name)), "")
     for record in reversed(records):
         if not _mismatch(record, framework, query):
@@ -334,7 +334,7 @@ def _is_in(record: ReleaseRecord, query: ImageQuery) -> bool:
 
 
 def _location(record: ReleaseRecord, query: ImageQuery) -> ReleaseRecord | None:
-    """The release in the query's region and registry, of several the first."""
+    """The first location of a release in the query's region and registry."""
     for location in record.locations:
         if query.region in ("", location.region) and query.selects(location):
             return location

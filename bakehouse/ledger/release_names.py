@@ -13,7 +13,7 @@ def matches(ledger: Mapping[str, Sequence[ReleaseRecord]], text: str) -> dict[st
     """Return the records that a text names, by image and digest. A tag names the newest one that has it."""
     named: dict[str, dict[str, ReleaseRecord]] = {}
     for image, records in ledger.items():
-        # A tag can look like a digest, such as that of a day
+        # A tag, such as a date, can look like a digest
         tagged = next((record for record in reversed(by_release(records)) if _has_tag(record, text)), None)
         for record in records:
             if record is tagged or _has_digest(record, text):

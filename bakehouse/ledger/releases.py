@@ -19,7 +19,7 @@ from bakehouse.util.oci import PLATFORM, region_of
 
 _FORMAT = 2
 _READ_FORMATS = (1, _FORMAT)
-"""Format 1 had a record on many lines, which git merged into one."""
+"""In format 1, a record had many lines, so git could merge two records into one."""
 _CONFLICT = re.compile(r"^<{7}( |$)", re.MULTILINE)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -249,7 +249,7 @@ def _has_default(name: str, value: object) -> bool:
 def append(path: Path, new: ReleaseRecord, locks: Path) -> tuple[ReleaseRecord, ...]:
     """Add a record to the ledger at `path`, safe against concurrent writers; return all records.
 
-    Facts that become known later, such as another tag of a digest, are a record of their own.
+    Facts that become known later, such as another tag of a digest, get a separate record.
     """
     # Looking up an image URI does not need it.
     from bakehouse.util.file_lock import exclusive
@@ -274,14 +274,14 @@ def add_entry(entries: tuple[LedgerEntry, ...], new: LedgerEntry) -> tuple[Ledge
 
 
 def text_of(records: Iterable[ReleaseRecord]) -> str:
-    """Return the ledger of new records as it is committed."""
+    """Return the text of a ledger file with new records."""
     return text_of_entries(map(LedgerEntry.of, records))
 
 
 def text_of_entries(entries: Iterable[LedgerEntry]) -> str:
-    """Return the ledger as it is committed, with the fields of newer versions.
+    """Return the text of a ledger file, with the fields of newer versions.
 
-    All lines of records end in a comma. A merge that keeps the lines of both sides therefore is valid JSON.
+    All lines of records end in a comma, so a merge that keeps the lines of both sides is valid JSON.
     """
     lines = "".join(f"{json.dumps(entry.fields, sort_keys=True)},\n" for entry in entries)
     return f'{{"format": {_FORMAT}, "releases": [\n{lines}null]}}\n'
@@ -298,7 +298,7 @@ def load_entries(path: Path) -> tuple[LedgerEntry, ...]:
 
 
 def former_names(images: Path) -> dict[str, str]:
-    """Return the present names of renamed images, by former name, from the directory of the ledgers."""
+    """Return the current names of renamed images, by former name, from the directory of the ledgers."""
     return {
         str(value.get("image")): path.parent.name
         for path in sorted(images.glob("*/releases.json"))
@@ -321,8 +321,8 @@ def newest_first(path: Path, gpu: bool | None = None) -> Iterator[ReleaseRecord]
 def by_release(records: Sequence[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
     """Return records in the order in which their digests became the latest release.
 
-    Releasing a digest again does not make it newer, but a roll-back to it does. Days order the records of
-    several machines, whose lines a merge puts in any order.
+    Releasing a digest again does not make it newer, but a roll-back to it does. Records of several machines
+    are ordered by day, because a merge can put their lines in any order.
     """
     order = _release_order(
         [

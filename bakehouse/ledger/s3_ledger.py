@@ -98,7 +98,7 @@ class S3Ledger:
     def replace_object(self, name: str, content: bytes, version: str) -> str:
         """Replace a version of an object that is not a record, or create it if the version is empty.
 
-        Return the new version; an empty text if the object has another version now.
+        Returns the new version; an empty text if the object has another version now.
         """
         condition = {"IfMatch": version} if version else {"IfNoneMatch": "*"}
         key = self._prefixed(name)

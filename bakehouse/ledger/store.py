@@ -40,7 +40,7 @@ class Ledger(Protocol):
         """Return the images that have records."""
 
     def former_names(self) -> dict[str, str]:
-        """Return the present names of renamed images, by former name."""
+        """Return the current names of renamed images, by former name."""
 
 
 def open_ledger(project: ProjectSettings) -> Ledger:
@@ -59,7 +59,7 @@ def follow_renames(project: ProjectSettings, recipes: Iterable[Recipe], progress
 
 
 def require_renames_followed(project: ProjectSettings, recipes: Iterable[Recipe]) -> None:
-    """Raise StaleError if `follow_renames` has something to do."""
+    """Raise StaleError if `follow_renames` would move records."""
     problems = Problems()
     for recipe in recipes:
         for name in recipe.renamed_from:
@@ -95,7 +95,7 @@ def unreleased_images(
 ) -> tuple[Image, ...]:
     """Return the images that have no release with their build key; with `candidates`, no candidate either.
 
-    Those in another registry than that of the project do not count.
+    Releases and candidates in registries other than the project's do not count.
     """
     return tuple(
         image
@@ -122,7 +122,7 @@ class FileLedger:
         return load(self._path(image))
 
     def follow_rename(self, former: str, image: str) -> bool:
-        """Let the records of a renamed image precede those of its new name; return whether there are any."""
+        """Move the records of a renamed image before those of its new name; return whether there are any."""
         path, old = self._path(image), self._path(former)
         if not old.is_file():
             return False
@@ -132,7 +132,7 @@ class FileLedger:
             write_whole(path, text_of_entries(tuple(entries.values())))
             old.unlink()
         with contextlib.suppress(OSError):
-            # It is empty, unless it has files of the user
+            # The directory is empty unless it has files of the user
             old.parent.rmdir()
         return True
 

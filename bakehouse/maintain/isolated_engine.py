@@ -154,7 +154,7 @@ def _make_bridge(name: str) -> int:
         ("nat", "POSTROUTING", "-s", f"{network}.0/24", "!", "-o", name, "-j", "MASQUERADE"),
         ("filter", "FORWARD", "-i", name, "-j", "ACCEPT"),
         ("filter", "FORWARD", "-o", name, "-j", "ACCEPT"),
-        # The machine's own engine drops what it does not know, between the ports of a bridge too.
+        # The machine's own engine drops packets of unknown networks, also between the ports of a bridge.
         ("nat", "POSTROUTING", "-s", pool, "!", "-d", pool, *label, "-j", "MASQUERADE"),
         ("filter", "FORWARD", "-s", pool, *label, "-j", "ACCEPT"),
         ("filter", "FORWARD", "-d", pool, *label, "-j", "ACCEPT"),

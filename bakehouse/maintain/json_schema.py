@@ -43,7 +43,7 @@ def write(directory: Path) -> None:
 
 
 def texts() -> dict[str, str]:
-    """Return both schemas as they are committed, by file name."""
+    """Return the text of both schemas by file name."""
     schemas = {"recipe.schema.json": recipe(), "component.schema.json": component()}
     return {name: json.dumps(schema, indent=2, sort_keys=True) + "\n" for name, schema in schemas.items()}
 

@@ -29,7 +29,7 @@ _SIDE_BY_SIDE = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
 _FILE_BY_FILE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 """Engine tests mostly wait, and the tests of a file share fixtures."""
 _AT_LOW_PRIORITY = ("nice", "-n", "5")
-"""At 19 a command of a test takes a minute to start while the engine is busy."""
+"""With 19, a command of a test takes a minute to start while the engine is busy."""
 _ENGINE_BYTES = 25 * 10**9
 """Disk usage of the tests with an engine that has no images yet: 21 GB were measured."""
 _TEMPORARY_BYTES = 3 * 10**9
@@ -47,7 +47,7 @@ _LINTERS = {
 }
 _TYPES = {
     "mypy --strict": (*_PYTHON, "mypy"),
-    # With a cache of its own, neither makes the other one's cache void. Tests run on Linux only.
+    # With separate caches, the two runs do not invalidate each other's. Tests run on Linux only.
     "mypy --strict --platform darwin": (
         *(*_PYTHON, "mypy", "--platform", "darwin", "--cache-dir", ".mypy_cache/darwin"),
         *("bakehouse", "tasks.py"),

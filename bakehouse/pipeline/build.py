@@ -46,8 +46,8 @@ def build(
 ) -> tuple[BuiltImage, ...]:
     """Render changed files, build all images as one graph, and compare installed with declared versions.
 
-    Builders are by default those of the project. Without a `progress`, it is printed, as
-    JSON lines with `json`.
+    By default, the builders of the project are used. Without `progress`, progress is printed, with `json` as
+    JSON lines.
     """
     return build_plan(selection, selection.plan, report, options, progress, json=json)
 

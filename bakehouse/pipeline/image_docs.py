@@ -29,9 +29,10 @@ def collect_rows(
     *,
     committed: bool = False,
 ) -> tuple[ImageRow, ...]:
-    """Return each recipe as it resolves now, with the furthest run of exactly that; `committed` runs only.
+    """Return a row for each recipe, with its current versions and their furthest run.
 
-    `resolutions` and `images` are what the command has resolved and planned already.
+    `resolutions` and `images` are what the command has resolved and planned already. With `committed`, only
+    committed runs count.
     """
     project = workspace.project
     runs = run_log.load_runs(project.images)
@@ -151,7 +152,7 @@ def _path(workspace: Workspace) -> Path:
 
 
 def _is_kept(path: Path) -> bool:
-    """Return whether a file is the table, or empty to become one, and not another file of the user."""
+    """Return whether a file is the table or an empty file that becomes it, not another file of the user."""
     if not is_file(path):
         return False
     text = path.read_text(encoding="utf-8", errors="replace")

@@ -114,7 +114,7 @@ def _known_results(state: Path, built: BuiltImage) -> SmokeReport | None:
 
 
 def _needs_smoke(report: SmokeReport | None, image: Image, gpus: tuple[str, ...]) -> bool:
-    """Return whether a test on this machine can bring what a release needs."""
+    """Return whether a test on this machine can give the results that a release needs."""
     if report is None:
         return True
     report = smoke_report.current(report, image.smoke)

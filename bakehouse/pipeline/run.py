@@ -79,7 +79,7 @@ def _limits(job: TrainingJob) -> tuple[Feature, ...]:
 
 
 def stored_image(workspace: Workspace, image: str, engine: Engine) -> StoredImage:
-    """Return an image without a recipe that the engine has. Raises UsageError for another one."""
+    """Return an image of the engine that has no recipe. Raises UsageError if the engine does not have it."""
     references = local_references(workspace, image)
     if stored := next(filter(None, map(engine.image, references)), None):
         return stored

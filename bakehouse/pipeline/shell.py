@@ -33,7 +33,7 @@ from bakehouse.util.terminal import Reporter
 
 _SHELL = ("sh", "-c", "if command -v bash >/dev/null; then exec bash; fi; exec sh")
 _PROGRAM = ("sh", "-c", '"$@"; exit $?', "sh")
-"""The shell stays the first process: as such, a program would ignore Ctrl-C."""
+"""The shell stays the first process, because a program in its place would ignore Ctrl-C."""
 _SCRATCH = "scratch"
 
 

@@ -50,11 +50,11 @@ class SmokeOptions:
     report_file: Path | None = None
     """File for the results, for `promote` on another machine."""
     image_uri: str = ""
-    """An image that was pulled, or a candidate; empty means what is built here, or the newest candidate."""
+    """A pulled image or a candidate; empty means the image built here, or the newest candidate."""
 
     @property
     def has_named_gpus(self) -> bool:
-        """Return whether the GPUs are other ones than the first."""
+        """Return whether GPUs other than the first ones are selected."""
         return self.gpus != numbered_gpus(len(self.gpus))
 
 
@@ -230,7 +230,7 @@ def _base_keys(workspace: Workspace, image: Image) -> frozenset[str]:
 
 
 def _report_signer(workspace: Workspace, options: SmokeOptions) -> smoke_report.Sign | None:
-    """Return what signs the file of `--report`. Raises TrustError for an unusable key, before any check."""
+    """Return the signer of the report file. Raises TrustError for an unusable key, before any check."""
     return signed_report.signer(workspace.project) if options.report_file else None
 
 

@@ -114,7 +114,7 @@ class Attested:
 
 
 def bundler_of(project: ProjectSettings) -> Bundler | None:
-    """Return what signs with the project's key, None without one; raise TrustError for an unusable key."""
+    """Return a bundler with the project's key; None without a key. Raises TrustError for an unusable key."""
     return Bundler(open_signer(project.signing_key)) if project.signing_key else None
 
 

@@ -65,7 +65,7 @@ def _await(
                     "and check the rules and the permissions of the region",
                 )
             case None if published.was_there:
-                # It is older than the rule. ECR replicates only later pushes.
+                # The image is older than the rule. ECR replicates only later pushes.
                 return
         if waiting.is_over(since):
             raise _late(target, published, since)

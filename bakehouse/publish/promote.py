@@ -38,7 +38,7 @@ from bakehouse.util.terminal import Reporter
 def promote_image(
     project: ProjectSettings, image: Image, progress: Reporter, options: PublishOptions
 ) -> ReleaseRecord:
-    """Release an image's newest candidate, by the smoke reports of all machines."""
+    """Release an image's newest candidate, based on the smoke reports of all machines."""
     return Promotion(project, image, progress, options).run()
 
 
@@ -78,7 +78,7 @@ class Promotion:
             candidate = self._scan(registries[0])
             results = for_each_region(registries, self._release)
             record = self._record(candidate, results)
-            # Before the moving tag, which a registry may reject: the image is released all the same.
+            # Before the moving tag, which a registry may reject: the image is released anyway.
             self._ledger.add(record)
             if self._options.move_tag and not results.interrupt:
                 results = replace(results, failures=(*results.failures, *self._move_tags()))
@@ -187,7 +187,7 @@ def find_candidate(project: ProjectSettings, image: str, registry: str, image_ur
 
 
 def require_same_key(candidate: ReleaseRecord, image: Image) -> None:
-    """Raise UsageError for a candidate of another recipe: the present one may require fewer checks."""
+    """Raise UsageError for a candidate of another recipe: the current one may require fewer checks."""
     if candidate.key != image.key:
         facts = (("recipe's key", image.key), ("candidate's key", candidate.key))
         raise UsageError(

@@ -53,12 +53,12 @@ class PushQueue:
         self._repositories: dict[tuple[str, Digest], str] = {}
 
     def each(self, tasks: Sequence[Callable[[], T]]) -> list[T | BakehouseError]:
-        """Return the result or error of each; a failure does not stop the others.
+        """Return the result or error of each task; a failure does not stop the others.
 
         An interrupt stops the running pushes, and no further one starts.
         """
         if len(tasks) < 2:
-            # Only the main thread is interrupted at once, whatever it waits for.
+            # Only the main thread is interrupted at once, even while it waits.
             return [_outcome(task) for task in tasks]
         finished: queue.SimpleQueue[tuple[int, T | BaseException]] = queue.SimpleQueue()
 
@@ -107,7 +107,7 @@ class PushQueue:
         """Wait until there is room, and until no other push is sending this blob to the same registry.
 
         The registry can reuse a blob that another push has sent. Uploads without progress are not waited for.
-        Raises OverdueError if its turn has not come by `until`.
+        Raises OverdueError if it cannot start by `until`.
         """
         upload = QueuedUpload((host, blob), self._stopped)
         with self._changed:
@@ -126,7 +126,7 @@ class PushQueue:
                 self._changed.notify_all()
 
     def repository_of(self, host: str, blob: Digest) -> str:
-        """Return a repository that has a blob since an earlier upload; empty if none is known."""
+        """Return a repository that has a blob from an earlier upload; empty if none is known."""
         return self._repositories.get((host, blob), "")
 
     def _is_free_for(self, upload: QueuedUpload) -> bool:

@@ -142,7 +142,7 @@ class ReleaseCopier:
         )
 
     def _copy_to(self, registry: Registry, record: ReleaseRecord, from_registry: Registry) -> PublishedImage:
-        """Copy the image of a record to one registry, its tags at last."""
+        """Copy the image of a record to one registry, and set its tags last."""
         source = _open(from_registry, record.repository, self._options)
         target = _open(registry, self._repository, self._options)
         published = PublishedImage(

@@ -19,7 +19,7 @@ def is_tested(built: BuiltImage, report: SmokeReport | None) -> bool:
 
 
 def check_releasable(built: BuiltImage, report: SmokeReport | None, *, candidate: bool) -> None:
-    """Raise NotReleasableError for a rehearsed or unpinned image, or an untested one if no `candidate`."""
+    """Raise NotReleasableError for a rehearsed or unpinned image, or an untested one unless `candidate`."""
     if built.is_rehearsed:
         raise NotReleasableError(
             f"`{built.image.name}` was rehearsed, not built: it contains stubs",

@@ -27,11 +27,11 @@ from bakehouse.util.terminal import Reporter
 def roll_back(
     project: ProjectSettings, image: str, release: str, progress: Reporter, options: PublishOptions
 ) -> tuple[ReleaseRecord, ...]:
-    """Record that the release that `release` names is the latest again, and move the image's tag to it.
+    """Record the release that `release` names as the latest again, and move the image's tag to it.
 
-    Only registries that the project publishes to count. The tag moves in those that have one, with
-    `options.move_tag` in all. Neither the present recipe nor an engine is needed. Returns the record of each
-    registry.
+    Registries that the project does not publish to are ignored. The tag moves in registries that have one, or
+    in all with `options.move_tag`. Neither the current recipe nor an engine is needed. Returns the record of
+    each registry.
     """
     ledger = open_ledger(project)
     [name] = select_images(ledger, [image])

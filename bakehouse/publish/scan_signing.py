@@ -31,7 +31,7 @@ _SOURCES = "bakehouse_sources"
 def require_all_published(
     project: ProjectSettings, images: Iterable[Image]
 ) -> dict[str, tuple[ReleaseRecord, ...]]:
-    """Return the records of each image with its present build key. Raises UsageError for all others."""
+    """Return the records of each image with its current build key. Raises UsageError if an image has none."""
     problems = Problems()
     records = {}
     for image in images:
@@ -51,7 +51,7 @@ def sign_scans(
     bundler: Bundler,
     progress: Reporter,
 ) -> None:
-    """Attach the results of a scan to the published builds of images that it is about, and record them."""
+    """Attach the results of a scan to the published builds of the scanned images, and record them."""
     targets = []
     problems = Problems()
     for image, published in records.items():

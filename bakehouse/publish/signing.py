@@ -29,7 +29,7 @@ def require_bundler(project: ProjectSettings) -> Bundler:
 
 
 def require_published(project: ProjectSettings, image: Image) -> tuple[ReleaseRecord, ...]:
-    """Return the records of an image with its present build key; raise UsageError without one."""
+    """Return the records of an image with its current build key; raise UsageError without one."""
     records = tuple(record for record in open_ledger(project).records(image.name) if record.key == image.key)
     if not records:
         raise UsageError(

@@ -106,7 +106,7 @@ class ReleaseTags:
             if error.status == 404:
                 missing()
                 return []
-            # ECR's usual push permissions do not include listing; check only today's tag then.
+            # ECR's usual push permissions do not include listing. In that case, check only today's tag.
             if error.status == 403:
                 return [today]
             raise

@@ -25,7 +25,7 @@ _MAX_MANIFEST_BYTES = 4 * 1024**2
 _PART_BYTES = 16 * 1024**2
 """Bytes of a blob that one request downloads."""
 _MAX_PAGES = 10_000
-"""Pages of a list, each of which has at least one entry, and usually 100."""
+"""Limit of the pages of a list. A page has at least one entry, and usually 100."""
 _HEADERS = {"Accept": "*/*", "Accept-Encoding": "gzip", "User-Agent": "bakehouse"}
 _API_HOSTS = {DOCKER_HUB: "registry-1.docker.io"}
 """Hosts of the registry API that differ from those in references."""
@@ -208,7 +208,7 @@ class Repository:
             try:
                 return self._send(method, path, dict(headers or {}), content, patience)
             except RegistryError as error:
-                # A response to HEAD has no body, which could name an expired login.
+                # A response to HEAD has no body, so it cannot report an expired login.
                 is_wordless = method == "HEAD" and error.status == 403
                 if (error.is_expired or is_wordless) and not renewed:
                     renewed = True

@@ -1,7 +1,7 @@
 """Compression of layers to the same bytes on every machine.
 
 A layer is cut into blocks of a fixed size, and each block becomes a gzip member or a zstd frame of its own.
-So the result depends on the layer, the block size and the library alone, not on the number of cores. Members
+So the result depends only on the layer, the block size and the library, not on the number of cores. Members
 and frames may be concatenated (RFC 1952, section 2.2; RFC 8878, section 3).
 """
 
@@ -38,7 +38,7 @@ def identifier(compression: str) -> str:
 
 
 def compressed(chunks: Iterable[bytes], compress: Compress) -> Iterator[bytes]:
-    """Compress a stream on all cores, in order; keep few blocks in memory whatever its length."""
+    """Compress a stream on all cores, in order, with only a few blocks in memory."""
     workers = min(os.cpu_count() or 1, _MAX_WORKERS)
     pending: deque[Future[bytes]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="compress")

@@ -92,7 +92,7 @@ class EcrRegistry:
         """Raise PublishError if a lifecycle rule of the repository would expire an image with these tags.
 
         Without permission to read the policy, the check is skipped. If reading fails otherwise, print a
-        warning, because the image is published all the same.
+        warning, because the image is published anyway.
         """
         name = f"`{self.host}/{repository}`"
         try:

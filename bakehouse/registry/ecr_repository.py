@@ -14,7 +14,7 @@ from bakehouse.util.aws import Aws
 SIGNATURES = ("sha256-*.sig", "sha256-*.att", "sha256-*.sbom")
 """Tags that cosign moves with each signature, attestation and SBOM.
 
-With the moving tag they are four tag patterns; ECR allows five.
+Together with the moving tag, these are four tag patterns. ECR allows five.
 """
 _PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 _SID = "BakehousePull"
@@ -85,7 +85,7 @@ class EcrRepository:
             raise
         [description] = response["repositories"]
         clauses = [*_mutability(description, self.moving_tag), *_settings(description, self.creation)]
-        # What the credentials may not read is not compared.
+        # Settings that the credentials may not read are not compared.
         for comparison in (self._resource_tags(description), self._lifecycle(), self._pull_policy()):
             with contextlib.suppress(RegistryAuthError):
                 clauses += comparison

@@ -16,7 +16,7 @@ from bakehouse.util.json_reader import parse_json
 
 _QUERY = re.compile(r"(https?://[^\s\"'?]+)\?[^\s\"']+")
 _FULL = re.compile(rf'"Err": (?:{errno.ENOSPC}|{errno.EDQUOT})\b')
-"""A full disk, as the registry of the distribution project reports it: by a number, without a text."""
+"""Error of the distribution project's registry for a full disk: a number without a text."""
 
 _MAX_CHARACTERS = 2_000
 """Length of an error message that is read: some are complete pages."""
@@ -74,7 +74,7 @@ class RegistryError(Exception):
 
     @property
     def is_corrupted(self) -> bool:
-        """Return whether the registry received other bytes than were sent."""
+        """Return whether the registry received bytes that differ from those sent."""
         return self.code in ("DIGEST_INVALID", "SIZE_INVALID")
 
     @property

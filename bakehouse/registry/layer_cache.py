@@ -44,7 +44,7 @@ class LayerCache:
             # Another process may remove it.
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_size == int(size):
-                    # A mark of use, for `bake clean`.
+                    # Mark the layer as used, for `bake clean`.
                     with contextlib.suppress(PermissionError):
                         os.utime(path)
                     return CompressedLayer(diff_id, Digest(f"sha256:{digest}"), int(size), path)
@@ -72,7 +72,7 @@ class LayerCache:
 
 
 def remove_unused(directory: Path, seconds: float) -> int:
-    """Remove layers that no push has used for so long, and remains of killed ones; return their bytes."""
+    """Remove layers that no push has used for `seconds`, and files of killed pushes; return their bytes."""
     removed = 0
     for path in directory.glob("*/*"):
         # Another process may remove it, too.

@@ -65,8 +65,8 @@ class RegistryStatus:
 class EmbeddedRegistry(NamedRegistry):
     """Registry of this user without a login, shared by all processes that are inside its context.
 
-    It is a container with a network of its own, because other containers and build steps could push to it on
-    the default one.
+    It is a container on its own network. On the default network, other containers and build steps could push
+    to it.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class EmbeddedRegistry(NamedRegistry):
         write_whole(self._keep, "")
 
     def stop(self) -> bool:
-        """Stop a kept registry; return whether it ended. A process that uses it lets it run on."""
+        """Stop a kept registry; return whether it ended. It keeps running while a process uses it."""
         self._keep.unlink(missing_ok=True)
         deadline = time.monotonic() + _STOP_SECONDS
         while self.is_running():
@@ -197,7 +197,7 @@ class EmbeddedRegistry(NamedRegistry):
         return PublishError(message, hint=hint)
 
     def _start(self) -> None:
-        # It is left from a registry that was killed, as at the shutdown of the machine.
+        # The file is left from a registry that was killed, for example by a shutdown of the machine.
         self._keep.unlink(missing_ok=True)
         self._remove_interrupted_uploads()
         machine = tempdir.run_id().partition("-")[0]

@@ -120,7 +120,7 @@ def parse(content: bytes, declared: str = "") -> Manifest:
 
 
 def unfit(manifest: Manifest, form: Form) -> tuple[Reason, ...]:
-    """Return why a manifest is not a single one of this form; SageMaker rejects an index in every form."""
+    """Return why a manifest is not an image manifest in this format. SageMaker rejects every index."""
     if manifest.media_type in (OCI_INDEX, DOCKER_INDEX):
         attested = any(member.attests for member in manifest.members)
         fact = f"it is an index of {len(manifest.members)} (`{manifest.media_type}`), not one manifest"

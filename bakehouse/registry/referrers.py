@@ -131,7 +131,7 @@ class ArtifactRepository(Repository):
         return "OCI-Subject" in response.headers
 
     def _list(self, subject: Digest, entries: Sequence[Mapping[str, Any]]) -> None:
-        """List entries as referrers; without the referrers API, in the list under a tag.
+        """List entries as referrers. Without the referrers API, add them to the list under a tag.
 
         There is no lock for such a list, so it is read back and updated again if another client replaced it.
         """

@@ -62,9 +62,9 @@ def open_client(host: str, ca: Path | None) -> HttpClient:
 
 
 class DeadlineRegistry:
-    """Registry whose calls raise OverdueError at a moment of time.monotonic().
+    """Registry whose calls raise OverdueError after a deadline by time.monotonic().
 
-    A login may run a credential helper of docker's, or call a service that does not respond.
+    A login may run a credential helper of docker, or call a service that does not respond.
     """
 
     def __init__(self, registry: Registry, until: float) -> None:
@@ -100,7 +100,7 @@ class NamedRegistry:
         self.client = open_client(host, ca)
         self._login = login
         self._cache: tuple[Credentials | None, ...] = ()
-        """The stored login, once it was read, which may start a credential helper."""
+        """The stored login, after it was read. Reading it may start a credential helper."""
 
     def credentials(self, *, renew: bool = False) -> Credentials | None:
         if renew or not self._cache:

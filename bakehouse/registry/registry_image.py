@@ -1,7 +1,7 @@
 """Image of the local registry: Debian's `docker-registry`, the shell of its relay, and their libraries.
 
-The packages are locked with those of Bakehouse's own images. The image has files of them, and the registry's
-configuration. So it is made without a base, and no script of a package runs.
+The packages are locked with those of Bakehouse's own images. The image contains only some of their files
+and the registry's configuration. It has no base, and no script of a package runs.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ _CONFIGURATION = {
     "version": "0.1",
     "log": {"level": "warn", "accesslog": {"disabled": True}},
     "storage": {"filesystem": {"rootdirectory": DATA}, "delete": {"enabled": True}},
-    # The time gives the registry a handler for SIGTERM, which the first process of a container needs.
+    # With this time, the registry handles SIGTERM, as the first process of a container has to.
     "http": {"addr": f":{PORT_INSIDE}", "draintimeout": "2s"},
 }
 _CONFIGURATION_FILE = "etc/docker/registry/config.yml"
@@ -47,7 +47,7 @@ _COMMAND = ["/usr/bin/docker-registry", "serve", f"/{_CONFIGURATION_FILE}"]
 
 
 def ensure(project: ProjectSettings, platform: str, report: Reporter) -> str:
-    """Return the reference of the image in the engine, which gets it unless it has it."""
+    """Return the reference of the image in the engine; make the image if the engine lacks it."""
     packages = locked(platform)
     reference = reference_of(packages)
     if daemon_info.docker("image", "inspect", reference).code == 0:

@@ -1,13 +1,13 @@
 """Runs a registry while it is used or kept: `python registry_keeper.py LOCK KEEP PORT MACHINE OPTIONS…`.
 
-Every user of the embedded registry holds the lock shared. This process waits for the exclusive lock, which
-the kernel grants once the last user has ended, even if it was killed. Then it stops the registry, unless the
+Every process that uses the registry holds a shared lock. This process waits for the exclusive lock, which the
+kernel grants once the last of them has ended, even if it was killed. Then it stops the registry, unless the
 file KEEP exists: that registry runs until `bake registry stop` removes the file, or until its directory is
 removed. It runs as a script, so it does not import Bakehouse.
 
 The registry is a container with a network of its own. Both are removed at the end. OPTIONS are those of
-`docker run`, with the image. MACHINE begins the id of this process, which both have as a label: after a crash
-of this process, the next run of Bakehouse removes what has the id of an ended process.
+`docker run`, with the image. MACHINE is the start of the id of this process. Both have the id as a label, so
+that the next run of Bakehouse can remove them if this process was killed.
 
 The engine publishes the registry on PORT of its own loopback address. If that is not this host's, and no
 forwarder leads there, this process relays connections to PORT of this host. So both sides use the same name.
@@ -78,7 +78,7 @@ def container_name(port: int) -> str:
 
 
 def relay(name: str, port: int) -> None:
-    """Relay connections to `port` of this host into the container, unless they reach it without that."""
+    """Relay connections to `port` of this host into the container, unless they reach it without a relay."""
     start = time.monotonic()
     while not _is_open(port):
         time.sleep(_CHECK_SECONDS)

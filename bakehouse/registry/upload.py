@@ -163,5 +163,5 @@ class Uploader:
 def _received(response: HttpReply) -> int:
     """Return how many bytes of an upload the registry has."""
     match = _RANGE.fullmatch(response.headers.get("Range", ""))
-    # `0-0` stands for an empty upload.
+    # `0-0` means an empty upload.
     return int(match[1]) + 1 if match and match[1] != "0" else 0

@@ -31,7 +31,7 @@ class PresentImage:
     resolution: Resolution
     image: Image
     checks: Mapping[str, str]
-    """Results by name, of the present build key."""
+    """Results by name, of the current build key."""
     bytes: int | None
     """Size as pushed; None if it is not recorded."""
     records: Sequence[ReleaseRecord]

@@ -65,7 +65,7 @@ class CheckRow:
 
 @dataclass(frozen=True, slots=True)
 class SmokeResults:
-    """Results of the smoke checks of an image with its present build key."""
+    """Results of the smoke checks of an image with its current build key."""
 
     checks: tuple[CheckRow, ...] = ()
     machine: str = ""
@@ -85,7 +85,7 @@ class ReleaseRow:
     state: str
     """`release`, `candidate` or `not tested`, and whether no check of a GPU image used GPUs."""
     is_current: bool
-    """It has the present build key."""
+    """It has the current build key."""
     checks: tuple[tuple[str, str], ...]
     parts: tuple[tuple[str, str], ...]
     """Components with version and variant."""

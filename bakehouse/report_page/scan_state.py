@@ -32,7 +32,7 @@ def scan_policy_of(policy: Policy | None) -> ScanPolicy | None:
 
 
 def scan_state(records: Sequence[ReleaseRecord], policy: ScanPolicy | None = None) -> CellState:
-    """Return the result of the last scans of an image, of its records, newest first."""
+    """Return the state of an image by the last scans in its records, which start with the newest."""
     ecr = _ecr_state(records)
     scans = next((record.scans for record in records if record.scans), ())
     signed = _signed_state(scans, policy) if scans else None
@@ -127,7 +127,7 @@ def _max_age(rules: ScanRules) -> timedelta:
 
 
 def _data_time(scan: ReleasedScan) -> datetime:
-    """Return the time up to which published vulnerabilities can be among the results."""
+    """Return the time after which published vulnerabilities are not among the results."""
     return min(_time(scan.finished), _time(scan.updated))
 
 

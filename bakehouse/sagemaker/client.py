@@ -144,7 +144,7 @@ class TrainingService:
             return sorted(stream["logStreamName"] for page in pages for stream in page["logStreams"])
 
     def log_events(self, stream: str, token: str, since: int) -> Page:
-        """Return the next events of a log, from its start or from a time; the token belongs to that."""
+        """Return the next events of a log, from its start or from a time. A token belongs to its time."""
         position = ({"startTime": since} if since else {}) | ({"nextToken": token} if token else {})
         with translate_errors("read the job's logs"):
             page = self._client("logs").get_log_events(

@@ -51,7 +51,7 @@ OpenStream = Callable[[TrainingJob], AbstractContextManager[OutputHandler]]
 class RunRequest:
     """A training job with the arguments of an estimator or a ModelTrainer that determine its launcher.
 
-    The `command` of the job replaces the toolkit; the code is in /opt/ml/code then.
+    The `command` of the job replaces the toolkit. In that case, the code is in /opt/ml/code.
     """
 
     job: TrainingJob = field(default_factory=TrainingJob)
@@ -69,7 +69,7 @@ class RunRequest:
     launcher: LaunchSettings | None = None
     """Launcher of a request whose hyperparameters start it; None if `distribution` does."""
     picks_launcher: bool = False
-    """The launcher that the image has by default starts several ranks."""
+    """Start several ranks with the image's default launcher."""
 
 
 def prepare(
@@ -289,7 +289,7 @@ def _add_drivers(
 
 
 def _processes(job: TrainingJob, request: RunRequest, setting: object = None) -> int:
-    """Return the ranks on each host that has some."""
+    """Return the number of ranks on each host that runs ranks."""
     names = job.launcher_groups or job.hosts_by_group
     gpus = max(group.gpus for group in job.groups if group.name in names)
     if isinstance(setting, Encoded) and setting.isdecimal():

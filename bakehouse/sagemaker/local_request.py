@@ -22,10 +22,10 @@ _DEFAULT_REGION = "us-east-1"
 
 
 def local_request(given: GivenJob, job: TrainingJob, gpus: int = 0) -> RunRequest:
-    """Return a job of the command line and a file for this machine.
+    """Return the job of the command line and a file as a job on this machine.
 
-    `job` has the command, the faults, the seed, and GPUs to deal out instead of `gpus` for each host. Raises
-    UsageError for a channel or code that is not on this machine.
+    `job` has the command, the faults, the seed, and the GPUs to distribute, which replace `gpus` for each
+    host. Raises UsageError for a channel or code that is not on this machine.
     """
     spec, local, file = given.spec, given.local, given.file
     command = job.command

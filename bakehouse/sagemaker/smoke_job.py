@@ -1,7 +1,7 @@
 """Smoke checks of a published image as a training job on SageMaker.
 
-The script of `remote_smoke` goes with the job in a channel. Its results come back as the job's model, which
-SageMaker also uploads for a stopped job.
+The script of `remote_smoke` is sent in a channel of the job. Its results are the job's model, which SageMaker
+also uploads for a stopped job.
 """
 
 import io
@@ -90,7 +90,7 @@ def smoke_on_sagemaker(
 ) -> tuple[LaunchReport, SmokeReport | None]:
     """Run the checks as a training job; Ctrl-C stops it. Returns no smoke report without results.
 
-    Raises LaunchError if the job could not be sent, SmokeError for results that are not those of the job.
+    Raises LaunchError if the job could not be sent, SmokeError for the results of another job.
     """
     region = region_of(remote.uri.partition("/")[0])
     service, name = TrainingService(region), job.name or job_name(f"smoke-{remote.image.name}")

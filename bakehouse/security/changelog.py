@@ -66,8 +66,8 @@ def newer_entries(entries: tuple[ChangelogEntry, ...], version: str) -> tuple[Ch
 
 
 def is_newer(version: str, other: str) -> bool:
-    """Return whether a version of Debian is newer than another one. Raises ValueError for other texts."""
-    # `Version` would compare with python-apt where this machine has it
+    """Return whether a Debian version is newer than another one. Raises ValueError for invalid versions."""
+    # `Version` would use python-apt on machines that have it
     return NativeVersion(version) > NativeVersion(other)
 
 

@@ -38,8 +38,8 @@ def pending_updates(
 ) -> tuple[tuple[PackageFinding, ...], tuple[NotScanned, ...]]:
     """Return the packages of bootstrapped bases that have newer versions on the mirrors.
 
-    Bakehouse downloads one package of each source that has an
-    update, for its changelog; `bake build` uses the same files after an upgrade.
+    Bakehouse downloads one package of each source that has an update, for its changelog. `bake build` uses
+    the same files after an upgrade.
     """
     recipes = [workspace.recipes[image.name] for image in images]
     findings: list[PackageFinding] = []
@@ -56,7 +56,7 @@ def pending_updates(
                 usages = deb_usages(own, {deb for deb, _ in update}.__contains__)
                 try:
                     findings.append(_finding(source, suite, update, usages, fetcher))
-                # ValueError: its changelog names a version that is not one of Debian
+                # ValueError: the changelog names an invalid version
                 except (_NotComparedError, ValueError) as error:
                     (before, fields), *_ = update
                     what = f"update of {source} {before.version} -> {fields['Version']}"
@@ -70,7 +70,7 @@ def _is_on(image: Image, suite: str) -> bool:
 
 
 def _not_compared(suite: str, resolved: Resolved, images: Sequence[Image]) -> Iterator[NotScanned]:
-    """Yield the locked packages that the mirrors say nothing about."""
+    """Yield the locked packages that cannot be compared with the mirrors."""
     if not resolved.has_security_mirror:
         reason = "no mirror has them"
         names = tuple(image.name for image in images)
@@ -84,7 +84,7 @@ def _not_compared(suite: str, resolved: Resolved, images: Sequence[Image]) -> It
 
 
 def _by_source(resolved: Resolved, locked: Mapping[str, Deb]) -> dict[str, _Update]:
-    """Return by source package the locked packages that have another version, with their index fields."""
+    """Return the locked packages with another version on the mirrors, by source, with their index fields."""
     names = [change.name for change in resolved.newer if change.name in locked]
     updates = sorted((source_of(resolved.packages[name])[0], name) for name in names)
     return {

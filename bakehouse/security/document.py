@@ -49,7 +49,7 @@ class DocumentValue:
 
     @property
     def text(self) -> str:
-        """The text without control characters, which a terminal would obey; empty for null."""
+        """The text without control characters, which a terminal would interpret; empty for null."""
         if self.value is None:
             return ""
         if not isinstance(self.value, str):
@@ -107,6 +107,6 @@ def read(path: Path) -> bytes:
 
 
 def invalid(path: Path, kind: str, error: DocumentError, hint: str = "") -> RecipeError:
-    """Return the failure that a file is not a document of this kind."""
+    """Return the error for a file that is not a document of this kind."""
     message = f"`{display_path(path)}` is not {kind}: {error}"
     return RecipeError(message, Location(path, 1, 1), hint=hint)

@@ -62,7 +62,7 @@ class PackageFinding:
     """For Debian the source package."""
     version: str
     newer: str
-    """The version that fixes all, as far as they have a fix; empty if none has."""
+    """The version with all known fixes; empty if no fix is known."""
     source: str
     """The suite or the data that has the update."""
     packages: tuple[str, ...]
@@ -142,7 +142,7 @@ class SecurityReport:
 
 
 def require_clean(report: SecurityReport, hint: str = "") -> None:
-    """Raise VulnerableError for open findings, or NotScannedError if contents that can be were not scanned.
+    """Raise VulnerableError for open findings, or NotScannedError if contents were left out of the scan.
 
     `hint` is for findings with a fix.
     """

@@ -72,7 +72,7 @@ def fix(
 def _names(
     workspace: Workspace, images: Sequence[Image], findings: Iterable[PackageFinding]
 ) -> tuple[list[str], dict[PackageFinding, str]]:
-    """Return what to lock anew, and the reason for each finding that a lock cannot fix."""
+    """Return the names to lock again, and the reason for each finding that a lock cannot fix."""
     locked = {deb.name for deb in workspace.apt_locks.debs}
     all_owners = _owners(images)
     names: dict[str, None] = {}
@@ -127,7 +127,7 @@ class _Locked:
 
 
 def _locked(before: Iterable[Image], after: Iterable[Image]) -> dict[str, _Locked]:
-    """Return the packages by image. Images of several Debian suites have other versions of one package."""
+    """Return the packages by image. Images of different Debian suites have different versions."""
     earlier = {image.name: _versions(image) for image in before}
     locked = {}
     for image in after:

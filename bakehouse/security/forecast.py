@@ -40,7 +40,7 @@ class LockChange:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Work of a rebuild; None for what no earlier build shows."""
+    """Work of a rebuild; None for values that no earlier build shows."""
 
     download: int
     """Bytes of the new packages."""

@@ -41,7 +41,7 @@ class Imported:
     sources: list[Source] = field(default_factory=list)
     findings: list[PackageFinding] = field(default_factory=list)
     covered: dict[str, frozenset[PackageKind]] = field(default_factory=dict)
-    """By image the kinds of packages that a scanner read."""
+    """Kinds of packages that a scanner read, by image."""
 
 
 def import_reports(paths: Iterable[Path], images: Sequence[Image], builds_of: BuildsOf) -> Imported:
@@ -73,7 +73,7 @@ def _image_of(
     builds: Mapping[str, Sequence[PublishedBuild]],
     problems: Problems,
 ) -> Image | None:
-    """Return the image of a report; None, with a problem, if it is not of the present build of an image."""
+    """Return the image of a report; None, with a problem, if it is not of the current build of an image."""
     location = Location(report.path, 1, 1)
     file = display_path(report.path)
     if not report.digests:
@@ -102,7 +102,7 @@ def _image_of(
 
 
 def _present(images: Sequence[Image], builds: Mapping[str, Sequence[PublishedBuild]]) -> Iterator[str]:
-    """Yield the digests of the present builds, with their images."""
+    """Yield the digests of the current builds, with their images."""
     for image in images:
         digests = {build.digest for build in builds[image.name] if build.key == image.key}
         yield from (f"{digest} {image.name}" for digest in sorted(digests))

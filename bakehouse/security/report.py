@@ -26,7 +26,7 @@ from bakehouse.util.terminal import Reporter
 _MAX_IMAGES = 4
 _NO_DATA = "no data about their vulnerabilities, see `--osv`"
 Covered = Mapping[str, frozenset[PackageKind]]
-"""By image the kinds of packages that a scanner read."""
+"""Kinds of packages that a scanner read, by image."""
 _NO_FIX = "Vulnerabilities without a fix in the suites are not listed.\n"
 
 
@@ -42,8 +42,8 @@ def make_report(
 ) -> SecurityReport:
     """Return the findings of images, and the contents that were not scanned.
 
-    `snapshot` is OSV's data of PyPI, and `reports` are those of scanners. `is_whole` is true for all images
-    of the project.
+    `snapshot` is OSV's data for PyPI, and `reports` are files of scanners. `is_whole` means that `images` are
+    all images of the project.
     """
     names = tuple(image.name for image in images)
     imported = imports.import_reports(reports, images, builds_of) if reports else Imported()
@@ -60,7 +60,7 @@ def make_report(
     findings += updates
     statements = waivers.load(workspace.project.root)
     waived, used = waivers.apply(statements, findings, datetime.now(UTC).date())
-    # Waivers of a part of the images may match findings of others
+    # If only some images are scanned, waivers may match findings of the others
     scanned = _scanned_kinds(images, imported.covered, snapshot) if is_whole else ()
     warnings = waivers.warnings(statements, used, tuple(workspace.recipes), scanned)
     ordered = sorted(

@@ -50,7 +50,7 @@ class ScannerReport:
     digests: frozenset[str]
     """Digests of the manifest or the configuration."""
     covers: frozenset[PackageKind]
-    """Kinds of packages of which the scanner reports all known vulnerabilities."""
+    """Kinds of packages for which the scanner reports all known vulnerabilities."""
     findings: tuple[tuple[ScannedPackage, Vulnerability], ...]
     dismissed: int = 0
     """Number of findings that the report itself states to be without impact."""
@@ -278,7 +278,7 @@ def _sarif(path: Path, document: DocumentValue) -> ScannerReport:
 
 
 def _sarif_finding(result: DocumentValue) -> tuple[ScannedPackage, Vulnerability]:
-    """Return a result as a finding; one that names no package is of the image as a whole."""
+    """Convert a result to a finding. A result without a package is about the image as a whole."""
     # Only the message names the package; its line breaks are control characters
     message = str(result["message"]["text"].value or "")
     lines = (line.partition(":") for line in message.splitlines())

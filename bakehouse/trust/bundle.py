@@ -108,5 +108,5 @@ def verify(bundle: bytes, digest: Digest, keys: Iterable[PublicKey]) -> SignedSt
 
 
 def _signed_bytes(content: bytes) -> bytes:
-    """Return what a signature is computed from: DSSE's pre-authentication encoding."""
+    """Return the bytes that are signed: DSSE's pre-authentication encoding."""
     return b"DSSEv1 %d %s %d %s" % (len(_PAYLOAD_TYPE), _PAYLOAD_TYPE.encode(), len(content), content)

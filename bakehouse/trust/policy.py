@@ -39,7 +39,7 @@ class _Tests:
     passed: bool
     failed: tuple[str, ...]
     finished: datetime | None
-    """None if the statement has no time, as one of another tool."""
+    """None if the statement has no time, for example if another tool made it."""
     key: PublicKey
 
 
@@ -121,7 +121,7 @@ def _problems(
         yield problem, f"test it, then run `bake promote {image}` with a trusted `signing_key`"
     if "scan" in policy.require:
         yield from scan_problems(policy.scan, image, statements, waived)
-    # The key of the first build does not repeat it.
+    # A rebuild that the key of the first build signed does not count.
     rebuilds = len(signed[REBUILD] - signed[PROVENANCE])
     if rebuilds < policy.rebuilds:
         count = format_count(policy.rebuilds, "rebuild")

@@ -1,6 +1,6 @@
 """Build provenance of an image: an in-toto statement with an SLSA predicate.
 
-It records what the plan pins, `unknown` for the rest, and nothing about the build machine.
+It records the inputs that the plan pins, `unknown` for the others, and nothing about the build machine.
 """
 
 from collections.abc import Iterator

@@ -11,7 +11,7 @@ from bakehouse.trust.statements import SMOKE_REPORT
 
 
 def signer(project: ProjectSettings) -> Sign | None:
-    """Return what signs reports with the project's key, None without one. Raises TrustError."""
+    """Return a function that signs reports with the project's key; None without a key. Raises TrustError."""
     if not project.signing_key:
         return None
     key = open_signer(project.signing_key)
@@ -24,7 +24,7 @@ def signer(project: ProjectSettings) -> Sign | None:
 
 
 def verifier(policy: Policy | None) -> Verify | None:
-    """Return what requires the signature of a trusted key, None without a policy. Raises TrustError."""
+    """Return a check that a trusted key signed a report; None without a policy. Raises TrustError."""
     if policy is None:
         return None
     keys = [read_public_key(path) for path in policy.keys]

@@ -42,7 +42,7 @@ class SignedScan:
 
     @property
     def time(self) -> datetime:
-        """The time up to which published vulnerabilities can be among the results."""
+        """Vulnerabilities that were published after this time are not among the results."""
         return min(self.finished, self.updated)
 
     def rated(self) -> dict[str, str]:
@@ -115,7 +115,7 @@ def time_text(time: datetime) -> str:
 
 
 def _read(signed: SignedStatement, image: str) -> SignedScan:
-    """Return the results in a statement. Raises DocumentError for one that leaves out what it covers."""
+    """Return the results in a statement. Raises DocumentError if it does not state what it covers."""
     predicate = DocumentValue(signed.predicate)
     scanner, metadata = predicate["scanner"], predicate["metadata"]
     for node in (scanner["result"], predicate[NOT_SCANNED]):

@@ -35,7 +35,7 @@ def statements_of(
 
 
 def signature_of(image: Image, digest: Digest) -> Statement:
-    """Return the statement that the publisher stands by this digest."""
+    """Return the statement that `cosign sign` makes about this digest."""
     return statement(image.name, digest, SIGNATURE, {})
 
 

@@ -170,7 +170,7 @@ def lock(
             names = split(images)
             lines = locking.run(Path.cwd(), names, progress.report, progress, failures, changes, scope)
     except BakehouseError:
-        # These files are changed, whatever failed later
+        # These files were changed, even if a later step failed
         show("".join(f"{line}\n" for line in changes))
         raise
     show("".join(f"{line}\n" for line in lines))

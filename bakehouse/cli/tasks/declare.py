@@ -32,11 +32,11 @@ FAIL_ON = "wait for the scan of Amazon ECR, and refuse images with findings of t
 
 
 failures: list[BakehouseError] = []
-"""The errors of images that the present task left out, so that the others go on."""
+"""Errors of images that the current task left out to continue with the others."""
 
 
 class Exit(SystemExit):
-    """The end of a task with an exit code of its own."""
+    """Ends a task with an exit code of its own."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -186,7 +186,7 @@ def report_fallback(project: "ProjectSettings") -> None:
 def open_project(images: str | None = None) -> "Workspace":
     """Open the project, and warn of recipes and components with mistakes unless `images` selects them.
 
-    An empty text selects the own ones, as in `select`; None selects none.
+    An empty text selects the project's own images, as in `select`; None selects none.
     """
     from bakehouse.plan import workspace
 
@@ -214,7 +214,7 @@ def open_project(images: str | None = None) -> "Workspace":
 
 
 def select_images(images: str) -> "Selection":
-    """Select the images of a comma-separated list of names, families and globs; empty means the own ones."""
+    """Select the images of a comma-separated list of names, families and globs; empty means the project's."""
     from bakehouse.plan.workspace import select
 
     return select(open_project(images), split(images))

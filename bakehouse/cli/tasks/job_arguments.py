@@ -102,7 +102,7 @@ def with_job(names: Sequence[str]) -> Callable[[Callable[..., None]], Callable[.
 
 
 def lists(names: Sequence[str]) -> list[str]:
-    """Return those of some options that can be repeated."""
+    """Return the options in `names` that can be repeated."""
     return [name for name in _LISTS if name in names]
 
 
