@@ -229,7 +229,7 @@ class DifferenceError(BakehouseError):
 
 
 class VulnerableError(BakehouseError):
-    """An image contains packages with known vulnerabilities that an update fixes."""
+    """Images contain packages with known vulnerabilities or pending security updates."""
 
     exit_code = 14
 
@@ -253,7 +253,7 @@ class UndecidedError(BakehouseError):
 
 
 class UsageError(BakehouseError):
-    """The command line names something that does not exist."""
+    """The command line is invalid, or the settings of a job are."""
 
     exit_code = 64
 
