@@ -19,9 +19,10 @@ A benchmark is a file in this directory, run as `.venv/bin/python benchmarks/x.p
         parser.add_argument("images", nargs="*")
         harness.run("noop_build", parser, measured)
 
-`harness.run` adds `--json` (default `build/benchmarks/<name>.json`), which contains `Result.rounds`. Machines
-are never idle, so each round runs all jobs once, and CPU seconds are reported with the elapsed time. The CPU
-time of a build is the engine's, which only `Spent.machine` counts.
+`harness.run` adds `--json` (default `build/benchmarks/<name>.json`), which contains `Result.rounds`, and
+`--record`, which writes the table to docs/reference/benchmark-results.md. Machines are never idle, so each
+round runs all jobs once, and CPU seconds are reported with the elapsed time. The CPU time of a build is the
+engine's, which only `Spent.machine` counts.
 
 `--short` runs one round with little work, in seconds. Tests run it to see that the benchmark works, and that
 Bakehouse and the reference do the same work: `require_same` ends the benchmark if they do not.
@@ -46,6 +47,7 @@ from bakehouse.catalog.project import ProjectSettings
 from bakehouse.registry import destination
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.util.files import write_whole
+from benchmarks import results_page
 
 ROOT = Path(__file__).resolve().parent.parent
 BAKE = (str(ROOT / "bake"),)
@@ -241,7 +243,8 @@ def machine() -> Machine:
         kernel=platform.release(),
         python=platform.python_version(),
         commit=_git("rev-parse", "HEAD"),
-        is_dirty=bool(_git("status", "--porcelain")),
+        # Each benchmark of a series writes the page
+        is_dirty=bool(_git("status", "--porcelain", "--", ".", f":!{results_page.NAME}")),
     )
 
 
@@ -252,7 +255,7 @@ def cpu_model(cpuinfo: str) -> str:
 
 
 def parser(description: str | None, rounds: int) -> argparse.ArgumentParser:
-    """Return a parser with `--rounds`; `run` adds `--json`."""
+    """Return a parser with `--rounds`; `run` adds `--json` and `--record`."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -276,8 +279,12 @@ def run(
 ) -> None:
     """Run a benchmark: parse the command line, measure, print the table, write the JSON file."""
     parser.add_argument("--json", type=Path, help=f"where the numbers go (build/benchmarks/{name}.json)")
+    text = f"also write the results to {results_page.NAME}"
+    parser.add_argument("--record", action="store_true", help=text)
     options = parser.parse_args(arguments)
     if options.short:
+        if options.record:
+            parser.error("--record needs a run without --short")
         options.rounds = 1
         name += "-short"
     options.json = options.json or ROOT / "build" / "benchmarks" / f"{name}.json"
@@ -305,14 +312,16 @@ def run(
         "same": list(result.same),
     }
     write_whole(options.json, json.dumps(document, indent=1, default=asdict) + "\n")
-    print(table(result.measures))
-    for note in (*result.notes, *result.same):
-        print(note)
-    dirty = ", changed since" if this_machine.is_dirty else ""
-    print(f"{began:%Y-%m-%d %H:%M} UTC, {seconds:.0f} s, commit {this_machine.commit[:12]}{dirty}")
+    changed = ", changed since" if this_machine.is_dirty else ""
     cores = f"{this_machine.cores} cores of {this_machine.cpu}, {this_machine.memory_gib:g} GiB"
     loads = f"load {load[0]:.1f} when it began, {os.getloadavg()[0]:.1f} when it ended"
-    print(f"{cores}, Linux {this_machine.kernel}, Python {this_machine.python}; {loads}")
+    run_text = f"{began:%Y-%m-%d %H:%M} UTC, {seconds:.0f} s, commit {this_machine.commit[:12]}{changed}"
+    where = f"{cores}, Linux {this_machine.kernel}, Python {this_machine.python}; {loads}"
+    remarks = (*result.notes, *result.same)
+    print("\n".join((table(result.measures), *remarks, run_text, where)))
+    if options.record:
+        remark_list = "\n".join(f"- {remark}" for remark in remarks)
+        results_page.record(name, f"{run_text}. {where}.\n\n{table(result.measures)}\n\n{remark_list}")
 
 
 def _row(measure: Measure) -> tuple[str, ...]:

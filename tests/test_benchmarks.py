@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.plan.model import Plan
 from bakehouse.plan.planner import make_plan
 from bakehouse.plan.workspace import open_workspace, select
-from benchmarks import harness, layer_push, plan_time, resolve_render
+from benchmarks import harness, layer_push, plan_time, resolve_render, results_page
 from benchmarks.harness import Measure, Result, Spent
 from tests.support.benchmarks import (
     BENCHMARKS,
@@ -136,6 +137,42 @@ def test_a_run_writes_what_it_measured_where_and_of_which_commit(
     assert printed.startswith(harness.table([Measure("P3", "nothing changed", 1.5, 1.0, most_ratio=1.5)]))
     assert "\nA note.\n" in printed
     assert f"commit {machine.commit[:12]}" in printed
+
+
+def test_a_recorded_run_replaces_its_section_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(results_page, "PAGE", page)
+    results_page.record("plan_time", "another one")
+    results_page.record("look_ups", "an earlier run")
+
+    def measured(arguments: argparse.Namespace) -> Result:
+        return Result((Measure("P3", "nothing changed", 1.5, 1.0),), notes=("A note.",))
+
+    arguments = ["--record", "--rounds=2", f"--json={tmp_path / 'x.json'}"]
+    harness.run("look_ups", harness.parser("", rounds=5), measured, arguments)
+
+    sections = results_page.sections(page.read_text())
+    assert sections["plan_time"] == f"another one\n\nKey of the benchmark: {results_page.key('plan_time')}."
+    run, table, note, key = sections["look_ups"].split("\n\n")
+    assert run.startswith(f"{datetime.now(UTC).date()} ")
+    assert f" commit {harness.machine().commit[:12]}" in run
+    assert table == harness.table([Measure("P3", "nothing changed", 1.5, 1.0)])
+    assert (note, key) == ("- A note.", f"Key of the benchmark: {results_page.key('look_ups')}.")
+
+
+def test_a_short_run_is_not_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        harness.run("x", harness.parser("", rounds=5), lambda _: Result(()), ["--record", "--short"])
+    assert "error: --record needs a run without --short" in capsys.readouterr().err
+
+
+def test_no_recorded_result_is_older_than_its_benchmark() -> None:
+    keys = results_page.recorded_keys(results_page.PAGE.read_text())
+    assert keys
+    older = [name for name, key in keys.items() if key != results_page.key(name)]
+    assert not older, "run them again with --record, or remove their sections"
 
 
 def test_without_a_path_the_numbers_go_below_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
