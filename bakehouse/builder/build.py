@@ -181,7 +181,7 @@ def _built(image: Image, digests: buildx.BakedImage, context: BuildContext) -> B
     stored = context.engine.image(digests.stored)
     if stored is None:
         raise BuildError(
-            f"image `{image.name}` was removed from the engine right after its build",
+            f"image `{image.name}` was removed from the engine immediately after its build",
             hint="run the same command again",
         )
     record_configuration(digests.stored, digests.config, context.project.state)

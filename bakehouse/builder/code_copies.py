@@ -44,7 +44,7 @@ def require_modes(image: Image, images: Path, state: Path) -> None:
             if path.is_file() and bool(path.stat().st_mode & 0o100) != copy.is_executable:
                 must = "must" if copy.is_executable else "must not"
                 raise BuildError(
-                    f"`{display_path(directory)}` is on a file system that keeps no modes of files",
+                    f"`{display_path(directory)}` is on a file system that does not store file modes",
                     reasons=(Reason(f"`{copy.path}` {must} be executable in the image"),),
                     hint=_MOVE,
                 )

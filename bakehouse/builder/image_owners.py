@@ -74,7 +74,7 @@ def _read(path: Path) -> tuple[Path, set[str]]:
     except (ValueError, KeyError, TypeError) as error:
         # Without it, images of another directory could be removed.
         message = f"{path} is damaged: {error}"
-        raise EngineError(message, hint="remove it: `bake build` in its project writes it anew") from None
+        raise EngineError(message, hint="remove it: `bake build` in its project recreates it") from None
 
 
 def _write(path: Path, root: Path, names: Collection[str]) -> None:

@@ -56,7 +56,7 @@ class Packer:
                 config = self._compress(built, layer_cache, report)
         layers = tuple(layer for layer in self._layers(config, layer_cache) if layer)
         if digest_of(config) != built.digest or len(layers) != len(_diff_ids(config)):
-            message = f"the engine exported another image than {built.image.name}"
+            message = f"the engine exported a different image than {built.image.name}"
             facts = (("built", built.digest), ("exported", digest_of(config)))
             raise EngineError(message, facts=facts, hint=f"run `bake build {built.image.name}`")
         if self._known_config(built.digest) is None:

@@ -113,7 +113,7 @@ class RemoteBuild:
         stored = self.context.engine.image(image.reference)
         if stored is None:
             raise BuildError(
-                f"image `{image.name}` was removed from the engine right after its build",
+                f"image `{image.name}` was removed from the engine immediately after its build",
                 hint="run the same command again",
             )
         return buildx.BakedImage(Digest(stored.digest), digests.config)

@@ -229,4 +229,4 @@ def _requirement_problem(text: str) -> str:
         return (
             "" if _SHA256.fullmatch(parts.fragment) else "the URL does not end with `#sha256=` and a checksum"
         )
-    return "no package index has Bakehouse, so a package of that name comes from a stranger"
+    return "Bakehouse is not on any package index; a package of that name is not from its authors"

@@ -43,7 +43,7 @@ _WHITEOUT = ".wh."
 _LINK_ERRORS = {
     errno.ENOENT: "does not exist",
     errno.ENOTDIR: "does not exist",
-    errno.ELOOP: "is a link in a circle",
+    errno.ELOOP: "is part of a loop of links",
 }
 _ALL = "./"
 """Path of the directory itself."""

@@ -176,7 +176,7 @@ def _check_spelling(fields: Fields, key: str, path: Path) -> None:
     text = fields.text(key)
     listed = spelling.as_listed(text, path)
     if listed not in (text, os.path.normpath(text)):
-        label = "most systems tell upper and lower case apart"
+        label = "file names are case-sensitive on most systems"
         fields.report(
             f"the disk spells `{text}` as `{listed}`", fields.place(key), label, f"write `{listed}`"
         )

@@ -204,7 +204,7 @@ def _requirement(project: ProjectSettings, settings: CiSettings) -> str:
     location = key_location(project.root / "pyproject.toml", "requirement", table)
     if not settings.requirement:
         message = f"[{table}] has no `requirement`, so jobs cannot install Bakehouse"
-        reason = "no package index has Bakehouse, so a package of that name comes from a stranger"
+        reason = "Bakehouse is not on any package index; a package of that name is not from its authors"
         raise UsageError(message, location, reasons=(Reason(reason),), hint=REQUIREMENT_HINT)
     if not (file := settings.requirements_file):
         return shlex.join([settings.requirement])

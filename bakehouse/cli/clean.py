@@ -84,8 +84,8 @@ def run(
         report(f"the cache has {count}, {format_bytes(size)}: {store.root}; `bake clean --cache` removes it")
     if cached:
         report(
-            f"the engine's build cache has {format_bytes(cached)}; `docker builder prune` removes what no "
-            "build uses, for all projects"
+            f"the engine's build cache has {format_bytes(cached)}; `docker builder prune` removes the unused "
+            "part, for all projects"
         )
     return (
         f"{swept.containers} containers, {swept.networks} networks, {swept.volumes} volumes of ended runs, "

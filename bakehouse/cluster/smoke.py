@@ -72,7 +72,7 @@ def smoke(
     """
     if built.is_rehearsed:
         raise SmokeError(
-            f"`{built.image.name}` was rehearsed, not built: a test of stubs proves nothing",
+            f"`{built.image.name}` was rehearsed, not built, so it contains stubs and cannot be smoke-tested",
             hint=f"run `bake build {built.image.name}`",
         )
     require_checks(built.image, only)

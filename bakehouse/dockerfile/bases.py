@@ -100,7 +100,7 @@ def _exact(plain: str, catalog: Catalog) -> Iterator[BaseChoice]:
                     continue
                 # Wheels of frameworks bring a cuDNN of their own, in another version
                 if (name := variant.name.removeprefix("cudnn-")) != variant.name and name in names:
-                    detail = "; ".join(filter(None, (choice.detail, "cuDNN is that of the framework")))
+                    detail = "; ".join(filter(None, (choice.detail, "cuDNN comes with the framework")))
                     plainer.append(replace(choice, variant=name, detail=detail))
     yield from (*same, *built, *plainer)
 

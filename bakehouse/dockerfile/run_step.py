@@ -365,7 +365,7 @@ class RunTranslator:
             and pipeline[0].program in ("yes", "echo")
             and pipeline[0].arguments in ([], ["yes"], ["y"])
         ):
-            replace(pipeline[0].all_words, "Bakehouse asks no questions")
+            replace(pipeline[0].all_words, "Bakehouse installs packages without prompts")
             pipeline = pipeline[1:]
         first = pipeline[0]
         if first.shell.is_compound:

@@ -35,7 +35,7 @@ _WITHOUT_EFFECT = {
     "LABEL": "Bakehouse sets the labels of its images",
     "MAINTAINER": "Bakehouse sets the labels of its images",
     "STOPSIGNAL": "SageMaker stops training jobs with SIGTERM",
-    "ONBUILD": "no image is built on training images",
+    "ONBUILD": "training images are not used as base images",
 }
 _INTERPRETER = re.compile(r"(?:.*/)?python[\d.]*|-u|(?:.*/)?(?:ba)?sh")
 _UV_IMAGE = re.compile(r"(?:^|/)astral-sh/uv[:@]")
@@ -432,7 +432,7 @@ class _Translation:
             wish = next((wish for path in paths if (wish := self._proposal.prefix_of(path))), None)
             if wish:
                 del environment[name]
-                reason = f"it names files of {wish.name}, which the component has elsewhere"
+                reason = f"it names files of {wish.name}, which the component installs elsewhere"
                 untranslate(words, f"{reason}; check whether the image needs it")
 
     def _component_path(self, directory: str) -> str:

@@ -212,7 +212,7 @@ class DockerEngine:
 
     def build_cache_bytes(self) -> int:
         api = self._client.api
-        with translate_errors("weigh the build cache"):
+        with translate_errors("read the size of the build cache"):
             # `df()` of the SDK also weighs images and volumes, which takes much longer.
             url = f"{api.base_url}/v{api.api_version}/system/df"
             response = api.get(url, params={"type": "build-cache"}, timeout=api.timeout)

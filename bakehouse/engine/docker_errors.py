@@ -13,7 +13,7 @@ NO_BRIDGE = re.compile(r"adding interface veth\w* to bridge [\w.-]+ failed")
 NO_BRIDGE_HINT = "restart the engine: another program, such as a second engine, has removed its bridge"
 _HINTS = {
     "could not select device driver": "containers cannot use GPUs here; run `bake doctor` for the reason",
-    "unresolvable CDI devices": "CDI knows no such GPU; `nvidia-ctk cdi list` names those that it knows",
+    "unresolvable CDI devices": "CDI does not list this GPU; `nvidia-ctk cdi list` shows the available ones",
     "nvidia-container-cli: device error": "this machine has fewer GPUs than all hosts together request",
 }
 

@@ -45,7 +45,7 @@ def advice(output: Sequence[str]) -> str:
     """Return what a failed build lacks and the line of the recipe that adds it; empty if unknown."""
     for line in output:
         if _CUDA.search(line):
-            return "the build needs nvcc of CUDA: ask for a release with wheels, or use a component"
+            return "the build needs nvcc of CUDA: require a release that has wheels, or use a component"
     for line in output:
         if match := _HEADER.search(line):
             return _add(f"the header `{match['name']}`", _known("headers").get(match["name"], ""))

@@ -256,7 +256,7 @@ class Fetcher:
                 return
             part.drop()
             if not is_resumed:
-                reason = "returned other bytes than the pinned ones; refused"
+                reason = "returned a file that does not match the pinned sha256; refused"
                 self.say(f"{transfer.file.file}: {offer.name} {reason}")
                 raise SourceError(reason)
             # The bytes before the interruption may come from another source.

@@ -120,7 +120,7 @@ def _check_resources(fields: Mapping[str, ApiField], findings: Findings) -> None
             findings.at(rules.PREFERENCES, fields[_PREFERENCES].name, message, "remove one of them")
     for path in (f"{_RESOURCES}.SelectedInstanceType", f"{_RESOURCES}.SelectedInstanceCount"):
         if path in fields:
-            findings.at(rules.READ_ONLY, fields[path].name, "is only in answers of the API", "remove it")
+            findings.at(rules.READ_ONLY, fields[path].name, "is only in responses of the API", "remove it")
 
 
 def _check_vpc(fields: Mapping[str, ApiField], findings: Findings) -> None:

@@ -264,7 +264,7 @@ FLAG = Rule(
 OCI_MANIFEST = Rule(
     "oci-manifest",
     "github.com/aws/amazon-sagemaker-feedback/issues/180",
-    "endpoints of SageMaker refuse it; whether training jobs do is not known",
+    "SageMaker endpoints refuse it; whether training jobs do is not known",
     is_error=False,
 )
 OPEN_MPI_5 = Rule(
@@ -341,7 +341,7 @@ SPOT_UNUSED = Rule(
 SPOT_WARM = Rule(
     "spot-warm-pool",
     f"{_GUIDE}/train-warm-pools.html",
-    "no document that was read says that SageMaker accepts both",
+    "AWS does not document that SageMaker accepts both",
     is_error=False,
 )
 SPOT_CHECKPOINTS = Rule(

@@ -198,6 +198,6 @@ class TeamLedger:
 
 
 def _unrecorded(record: ReleaseRecord, diagnostic: Diagnostic) -> Diagnostic:
-    reason = Reason("the image is published all the same; run the same command again to record it")
+    reason = Reason("the image is published anyway; run the same command again to record it")
     facts = (*diagnostic.facts, ("not recorded", record.image_uri))
     return replace(diagnostic, facts=facts, reasons=(*diagnostic.reasons, reason))

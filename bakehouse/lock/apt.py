@@ -324,5 +324,5 @@ def _failure(suite: str, command: str, output: Mapping[str, str]) -> Exception:
     return ConflictError(
         "these Debian packages do not fit together",
         tail=tail,
-        hint="run `bake lock --upgrade` to lock all packages anew",
+        hint="run `bake lock --upgrade` to lock all packages again",
     )

@@ -106,7 +106,7 @@ def lock(
     `upgrade` names packages that take the version of the mirrors; None means all.
     """
     for reference in _with_dnf(workspace, named):
-        yield f"packages on {reference} are not locked: Bakehouse locks packages of apt alone"
+        yield f"packages on {reference} are not locked: Bakehouse locks only apt packages"
     for reference in _without_digest(workspace, named):
         yield f"packages on {reference} cannot be locked: its digest is unknown"
     requested = {base.pinned for base in _bases(workspace, named)}

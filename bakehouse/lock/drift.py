@@ -41,7 +41,7 @@ class DriftKind(Enum):
     MOVED = "tag has moved"
     UNREAD = "tag not compared"
     MIRRORS = "not locked: installed from the mirrors at build time"
-    QUESTIONABLE = "locked, but hardly wanted"
+    QUESTIONABLE = "locked, but probably not needed"
     NEWER_SYSTEM = "newer on the mirrors"
     NEWER_PYTHON = "newer in the package index"
 

@@ -62,7 +62,7 @@ def select_locked(workspace: Workspace, patterns: Sequence[str], *, upgrade: boo
             problems.add(Diagnostic(message, hint=hint))
         elif not upgrade:
             message = f"`{pattern}` is a locked package, not an image or component"
-            problems.add(Diagnostic(message, hint=f"run `bake lock --upgrade {pattern}` to lock it anew"))
+            problems.add(Diagnostic(message, hint=f"run `bake lock --upgrade {pattern}` to lock it again"))
     if len(workspace.project.recipe_roots) == 1 and workspace.project.root != HOME and not problems:
         hint = "run `bake init` to create one"
         problems.add(Diagnostic("this project has no recipe directory for locks", hint=hint))

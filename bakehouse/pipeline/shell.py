@@ -161,9 +161,8 @@ def _description(project: ProjectSettings, image: Image, cut: StageCut) -> Seque
     lines = [f"{stage}, before the step that fails, {path}:{cut.step.line}"]
     lines += [f"  {line}" for line in cut.text.splitlines()]
     if cut.mounts:
-        lines.append(
-            "its mounts, of which the shell has " + ("copies of the binds:" if cut.copies_binds else "none:")
-        )
+        what = "the shell has copies of the bind mounts" if cut.copies_binds else "not in the shell"
+        lines.append(f"mounts of the step ({what}):")
         rows = [
             (mount.kind, mount.target, mount.source, f"of {mount.stage}" if mount.stage else "")
             for mount in cut.mounts

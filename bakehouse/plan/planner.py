@@ -483,4 +483,4 @@ def _check_smoke(image: Image, problems: Problems) -> None:
         message = f"`smoke` needs `torchrun` or `mpirun`, but image `{image.name}` contains neither"
     else:
         return
-    problems.add(Diagnostic(message, smoke.location, hint="add a component that brings it"))
+    problems.add(Diagnostic(message, smoke.location, hint="add a component that provides it"))

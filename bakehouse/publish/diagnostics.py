@@ -186,7 +186,7 @@ class PushDiagnostics:
     def damaged(self, diff_id: Digest) -> PublishError:
         """A file of the layer cache was changed on disk, and is removed."""
         message = f"the compressed layer {short(diff_id)} in the cache was damaged; it was removed"
-        return PublishError(message, hint=f"run {self.retry} again to compress it anew")
+        return PublishError(message, hint=f"run {self.retry} to compress it again")
 
     def candidate_gone(self) -> PublishError:
         """The candidate is no longer in the registry."""

@@ -89,7 +89,7 @@ def _with_region(registry: Registry, error: BakehouseError, published_in: str) -
 
 def _different_manifest(first: PublishedImage, published: PublishedImage) -> PublishError:
     facts = (("there", published.image_uri), ("first", first.image_uri))
-    hint = "another version of Bakehouse compressed it; delete the release that was there, and push again"
+    hint = "another version of Bakehouse compressed it; delete the existing release, and push again"
     message = f"`{published.registry}` has a different manifest of `{published.image}`"
     return PublishError(message, facts=facts, hint=hint)
 

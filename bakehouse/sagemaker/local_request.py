@@ -106,7 +106,7 @@ def _groups(
     hosts = sum(group.count for group in groups)
     if len(gpu_ids) % hosts:
         raise UsageError(
-            f"{len(gpu_ids)} GPUs cannot be dealt out evenly to {hosts} hosts",
+            f"{len(gpu_ids)} GPUs cannot be distributed evenly to {hosts} hosts",
             hint="name as many GPUs for each host: `--gpus device=0,2`",
         )
     gpus = gpus or len(gpu_ids) // hosts

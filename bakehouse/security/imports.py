@@ -92,7 +92,7 @@ def _image_of(
     if older:
         image, build = older
         message = f"`{file}` is of an older build of `{image.name}`, {short(build.digest)}"
-        hint = f"scan the build of the present recipe: `bake uri {image.name}` shows it"
+        hint = f"scan the build of the current recipe: `bake uri {image.name}` shows it"
     else:
         message = f"`{file}` is of another image{f', `{report.image}`' if report.image else ''}"
         facts += [("published", item) for item in _present(images, builds)]

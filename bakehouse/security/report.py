@@ -124,7 +124,7 @@ def _uncovered_bases(image: Image, covered: frozenset[PackageKind]) -> Iterator[
             yield "base", f"vendor base {image.base.reference}", "Bakehouse does not read its packages"
         if image.uses_dnf:
             what = f"packages of dnf on {image.base.reference}"
-            yield "base", what, "Bakehouse compares packages of Debian alone"
+            yield "base", what, "Bakehouse only compares Debian packages"
         elif "Debian" not in covered and (image.installs_apt or image.debs):
             what = f"packages of apt on {image.base.reference}"
             yield "Debian", what, "run `bake lock --check` to compare them"

@@ -163,7 +163,7 @@ def _products(nodes: Iterable[DocumentValue]) -> Iterator[Product]:
             yield _package(purl)
             continue
         if purl.version:
-            message = f"`{node.path}` names a digest, but each build has another one"
+            message = f"`{node.path}` names a digest, but every build has a different digest"
             raise DocumentError(message)
         packages = [
             replace(_package(_purl(component)), image=purl.name) for component in node["subcomponents"]

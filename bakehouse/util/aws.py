@@ -227,13 +227,13 @@ def _rejected(action: str, response: Any, principal: Callable[[], str]) -> AwsEr
     """Classify an error response of AWS."""
     code, text = (str(response.get("Error", {}).get(key, "")) for key in ("Code", "Message"))
     if code in _EXPIRED:
-        hint = "log in again (`aws sso login`, or the way your CI does)"
+        hint = "log in again (`aws sso login`, or your CI's login step)"
         diagnostic = Diagnostic("the AWS session has expired", hint=hint)
         return AwsError(AwsFault.UNAUTHENTICATED, diagnostic, code)
     if code in _NOT_ACCEPTED:
         hint = "run `aws sts get-caller-identity` to see which credentials are used"
         reasons = (Reason(f"AWS answered `{code}`"),)
-        diagnostic = Diagnostic("AWS does not know these credentials", reasons=reasons, hint=hint)
+        diagnostic = Diagnostic("AWS rejected the credentials", reasons=reasons, hint=hint)
         return AwsError(AwsFault.UNAUTHENTICATED, diagnostic, code)
     permission = _ACTION.search(text)
     if code in _DENIED or permission:

@@ -185,7 +185,7 @@ def test_an_image_that_was_removed_meanwhile(bakehouse: Bakehouse) -> None:
         bakehouse.build()
     assert failure_text(caught.value.diagnostics[0]) == (
         """\
-error: image `a` was removed from the engine right after its build
+error: image `a` was removed from the engine immediately after its build
 
 hint: run the same command again
 """

@@ -51,7 +51,7 @@ def test_a_build_is_refused_where_modes_are_lost(
     with pytest.raises(BuildError) as caught:
         require_modes(image, images, state)
     assert failure_text(caught.value.diagnostics[0]) == (
-        f"error: `{place}` is on a file system that keeps no modes of files\n"
+        f"error: `{place}` is on a file system that does not store file modes\n"
         f"  because {reason}\n"
         "\n"
         "hint: move the project to another file system; in WSL2, out of `/mnt` into your home directory\n"

@@ -138,7 +138,7 @@ def test_another_image_under_the_same_digest_is_reported(tmp_path: Path) -> None
         Packer(engine, tmp_path).pack(BUILT, FORMS["docker"], messages().append)
     assert caught.value.diagnostics == (
         Diagnostic(
-            "the engine exported another image than mpi-cpu",
+            "the engine exported a different image than mpi-cpu",
             facts=(("built", BUILT.digest), ("exported", digest_of(config_of(LAYERS[:1])))),
             hint="run `bake build mpi-cpu`",
         ),

@@ -163,9 +163,9 @@ def test_links_that_lead_nowhere_or_outside_are_errors(source: Path, tmp_path: P
         "`b` links to `/etc/passwd`, which is outside the project",
         "`c` links to `/etc`, which is outside the project",
         "`d` links to `missing`, which does not exist",
-        "`e` links to `e`, which is a link in a circle",
-        "`f` links to `g`, which is a link in a circle",
-        "`g` links to `f`, which is a link in a circle",
+        "`e` links to `e`, which is part of a loop of links",
+        "`f` links to `g`, which is part of a loop of links",
+        "`g` links to `f`, which is part of a loop of links",
         f"`i` links to `{real}`, which is outside the project",
         "`h/top` links to a directory above it",
     ]

@@ -124,7 +124,7 @@ def test_an_entry_point_that_other_hosts_do_not_find(one_case: Tree) -> None:
         "  --> images/small.yaml:5:37\n"
         "   |\n"
         " 5 | code: {directory: src, entry_point: train.py}\n"
-        "   |                                     ^^^^^^^^ most systems tell upper and lower case apart\n"
+        "   |                                     ^^^^^^^^ file names are case-sensitive on most systems\n"
         "\n"
         "hint: write `Train.py`\n"
     )

@@ -439,7 +439,7 @@ def test_without_a_requirement_there_is_no_pipeline(
     assert [text for text in error.splitlines() if text and " |" not in text] == [
         "error: [tool.bakehouse.ci] has no `requirement`, so jobs cannot install Bakehouse",
         f"  --> pyproject.toml:{line}",
-        "  because no package index has Bakehouse, so a package of that name comes from a stranger",
+        "  because Bakehouse is not on any package index; a package of that name is not from its authors",
         "hint: use the URL of a wheel with `#sha256=…`, `git+https://HOST/REPOSITORY@COMMIT`, "
         "or `-r FILE` with hashes",
     ]
@@ -450,7 +450,7 @@ def test_without_a_requirement_there_is_no_pipeline(
     ("requirement", "reason"),
     [
         *(
-            (name, "no package index has Bakehouse, so a package of that name comes from a stranger")
+            (name, "Bakehouse is not on any package index; a package of that name is not from its authors")
             for name in (
                 "bakehouse",
                 "bakehouse==1.0",

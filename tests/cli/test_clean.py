@@ -154,7 +154,7 @@ def test_a_damaged_record_of_another_project_stops_before_anything_is_removed(
     assert error_text(caught.value) == (
         f"error: {path} is damaged: Extra data: line 1 column 3 (char 2)\n"
         "\n"
-        "hint: remove it: `bake build` in its project writes it anew\n"
+        "hint: remove it: `bake build` in its project recreates it\n"
     )
     assert engine.names == {*names, "bakehouse/churn:0123abcd"}
 
@@ -164,7 +164,7 @@ def test_the_size_of_the_build_cache_is_reported(engine: Recorder, project: Work
     clean.run(project, lines.append, everything=False)
 
     assert lines[-1] == (
-        "the engine's build cache has 10.18 GB; `docker builder prune` removes what no build uses, "
+        "the engine's build cache has 10.18 GB; `docker builder prune` removes the unused part, "
         "for all projects"
     )
 

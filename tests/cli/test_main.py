@@ -681,7 +681,7 @@ def test_releases_of_unknown_images_are_reported(in_two_regions: Path) -> None:
         ),
         (
             ["launch", "mpi-cpu", "--follow", "a"],
-            "`--follow` starts no job, so it has no settings of one\n\n"
+            "`--follow` does not start a job, so it takes no job settings\n\n"
             "hint: use it with `--region` and `--stop-on-interrupt` only",
         ),
         (["smoke", "mpi-cpu", "--job", "nightly"], "`--job` needs `--on` with the runner of the job"),

@@ -280,7 +280,7 @@ def test_a_framework_replaces_the_cudnn_of_the_base(translated: Translate) -> No
     assert outcome.rows(Fate.RECIPE)[0] == (
         1,
         "FROM nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04",
-        "`base`; compilers stay in the build stages; cuDNN is that of the framework",
+        "`base`; compilers stay in the build stages; cuDNN comes with the framework",
     )
 
 

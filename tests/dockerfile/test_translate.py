@@ -101,7 +101,7 @@ Translate = Callable[[str], Translated]
             "build steps of a recipe get no secrets; use this machine's pip configuration",
         ),
         ("HEALTHCHECK NONE", "SageMaker does not run health checks of training jobs"),
-        ("ONBUILD RUN make", "no image is built on training images"),
+        ("ONBUILD RUN make", "training images are not used as base images"),
         ("LABEL a=b", "Bakehouse sets the labels of its images"),
         ("EXPOSE 80", "training jobs do not publish ports"),
         ("USER app", "training images run as root"),

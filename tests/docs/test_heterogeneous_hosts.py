@@ -16,9 +16,11 @@ from bakehouse.catalog.project import HOME
 EXAMPLES = HOME / "examples/heterogeneous"
 # `environment` is a stub of the toolkit's module: only images contain the toolkit.
 HOST = """
-import os, sys, time
+import os, signal, sys, time
 from types import ModuleType, SimpleNamespace
 
+# A shell without job control starts background jobs, such as a test run, with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 name, port, quick = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 toolkit, environment = ModuleType("sagemaker_training"), ModuleType("environment")
 groups = {"data": {"hosts": ["localhost"]}, "dnn": {"hosts": ["trainer"]}}

@@ -45,7 +45,7 @@ def test_the_line_of_the_recipe_is_named(line: str, what: str, package: str) -> 
         ),
         (
             "OSError: CUDA_HOME environment variable is not set.",
-            "the build needs nvcc of CUDA: ask for a release with wheels, or use a component",
+            "the build needs nvcc of CUDA: require a release that has wheels, or use a component",
         ),
         (
             "ModuleNotFoundError: No module named 'Cython.Build'",

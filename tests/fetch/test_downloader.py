@@ -111,7 +111,7 @@ def test_a_mirror_with_other_bytes_is_reported_and_the_next_one_asked(
     with machine.run(liar, servers[1].url) as fetcher:
         assert fetcher.get(file).read_bytes() == CONTENT
         [line] = fetcher.lines()
-    how = "returned other bytes than the pinned ones"
+    how = "returned a file that does not match the pinned sha256"
     if len(lie) != len(CONTENT):
         how = f"has {len(lie)} bytes instead of {len(CONTENT)}"
     assert line == f"part-1.0.tar.gz: mirror `{servers[0].url}` {how}; refused"

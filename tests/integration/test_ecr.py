@@ -263,13 +263,13 @@ def test_a_login_that_ecr_does_not_know(ecr_stub: EcrStub, push: Push, image: Bu
             "ExpiredTokenException",
             Diagnostic(
                 "the AWS session has expired",
-                hint="log in again (`aws sso login`, or the way your CI does)",
+                hint="log in again (`aws sso login`, or your CI's login step)",
             ),
         ),
         (
             "UnrecognizedClientException",
             Diagnostic(
-                "AWS does not know these credentials",
+                "AWS rejected the credentials",
                 reasons=(Reason("AWS answered `UnrecognizedClientException`"),),
                 hint="run `aws sts get-caller-identity` to see which credentials are used",
             ),

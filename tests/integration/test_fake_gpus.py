@@ -126,7 +126,7 @@ def test_a_gpu_that_is_gone_is_named(client: DockerEngine, tmp_path: Path) -> No
 
     [diagnostic] = caught.value.diagnostics
     assert "nvidia.com/gpu=7" in repr(diagnostic)
-    hint = "CDI knows no such GPU; `nvidia-ctk cdi list` names those that it knows"
+    hint = "CDI does not list this GPU; `nvidia-ctk cdi list` shows the available ones"
     assert diagnostic.hint == hint
 
 

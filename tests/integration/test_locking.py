@@ -466,5 +466,5 @@ def test_a_package_is_locked_anew_by_an_upgrade_alone(pin: Pin, tmp_path: Path) 
             ask("openssh-server")
         assert error_text(caught.value) == (
             "error: `openssh-server` is a locked package, not an image or component\n\n"
-            "hint: run `bake lock --upgrade openssh-server` to lock it anew\n"
+            "hint: run `bake lock --upgrade openssh-server` to lock it again\n"
         )

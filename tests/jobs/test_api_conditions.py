@@ -250,7 +250,7 @@ def test_arguments_of_version_3(arguments: dict[str, Any], expected: list[tuple[
             [
                 (
                     "read-only",
-                    "`ResourceConfig.SelectedInstanceCount` is only in answers of the API",
+                    "`ResourceConfig.SelectedInstanceCount` is only in responses of the API",
                     "remove it",
                 )
             ],

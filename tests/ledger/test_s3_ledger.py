@@ -275,7 +275,7 @@ def test_a_record_that_the_team_did_not_get_is_named(
     assert diagnostic.message == f"could not write to the ledger `{ADDRESS}`"
     assert ("not recorded", record.image_uri) in diagnostic.facts
     assert diagnostic.reasons == (
-        Reason("the image is published all the same; run the same command again to record it"),
+        Reason("the image is published anyway; run the same command again to record it"),
     )
 
 

@@ -157,7 +157,7 @@ def test_packages_are_described_as_apt_would_install_them() -> None:
         (
             "install",
             "these Debian packages do not fit together",
-            "run `bake lock --upgrade` to lock all packages anew",
+            "run `bake lock --upgrade` to lock all packages again",
         ),
     ],
 )

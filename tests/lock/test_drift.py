@@ -126,7 +126,7 @@ def test_packages_of_dnf_are_not_locked(project: Tree) -> None:
     workspace = locking.unlocked_workspace(with_dnf(project).root)
     named = [workspace.recipes["small"]]
     assert [*apt_base_image.lock(workspace, named, print, print, named=named)] == [
-        "packages on x.example/y:1 are not locked: Bakehouse locks packages of apt alone"
+        "packages on x.example/y:1 are not locked: Bakehouse locks only apt packages"
     ]
 
 

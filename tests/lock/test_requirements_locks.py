@@ -30,8 +30,8 @@ HEAD = ONE.replace("${python}", "3.11").replace("requirements: requirements.txt\
 
 
 @pytest.fixture
-def beside_bakehouse(empty: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tree:
-    """A project and a directory of wheels, beside Bakehouse's own recipes; nothing else is locked."""
+def with_bakehouse(empty: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tree:
+    """A project without components, with Bakehouse's own recipes; no files and Debian packages are locked."""
     empty.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
     wheels = tmp_path / "wheels"
     for version in ("1.0", "2.0"):
@@ -53,7 +53,7 @@ def beside_bakehouse(empty: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 @pytest.fixture
-def project(beside_bakehouse: Tree, tree: Tree, own_images_only: None) -> Tree:
+def project(with_bakehouse: Tree, tree: Tree, own_images_only: None) -> Tree:
     """A project with components of its own."""
     return tree
 
@@ -75,10 +75,10 @@ def kinds(tree: Tree) -> list[str]:
 
 
 def test_bakehouses_images_are_not_resolved_if_a_project_has_no_components(
-    beside_bakehouse: Tree, monkeypatch: pytest.MonkeyPatch
+    with_bakehouse: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beside_bakehouse.write("images/requirements.txt", "plain\n")
-    beside_bakehouse.write("images/own.yaml", ONE.replace("${python}", "3.11"))
+    with_bakehouse.write("images/requirements.txt", "plain\n")
+    with_bakehouse.write("images/own.yaml", ONE.replace("${python}", "3.11"))
     resolved: set[str] = set()
 
     def recorded(recipe: Recipe, catalog: Catalog) -> Resolution:
@@ -87,9 +87,9 @@ def test_bakehouses_images_are_not_resolved_if_a_project_has_no_components(
 
     monkeypatch.setattr(locking, "resolve", recorded)
 
-    run(beside_bakehouse, "own")
+    run(with_bakehouse, "own")
 
-    assert rows(beside_bakehouse) == ["plain==2.0"]
+    assert rows(with_bakehouse) == ["plain==2.0"]
     assert resolved == {"own"}
 
 

@@ -123,7 +123,7 @@ def test_a_damaged_layer_is_removed_from_the_cache(tmp_path: Path, proxy: Proxy)
     assert caught.value.diagnostics == (
         Diagnostic(
             f"the compressed layer {digest_of(LAYER)[:19]} in the cache was damaged; it was removed",
-            hint="run `bake push image` again to compress it anew",
+            hint="run `bake push image` to compress it again",
         ),
     )
     assert not (tmp_path / "layer").exists()

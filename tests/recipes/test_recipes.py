@@ -716,7 +716,7 @@ def test_a_cpu_image_has_both_libraries_where_all_checksums_are_known() -> None:
 
 def test_components_that_are_compiled_with_cuda_require_its_compiler() -> None:
     templates = RECIPES.glob("components/*/install.j2")
-    # A build is told where the toolkit is
+    # The argument of a build that names the directory of the toolkit
     compiled = {path.parent.name for path in templates if "=/usr/local/cuda" in path.read_text()}
     assert {"aws-ofi-nccl", "horovod-nccl", "librmm", "nccl", "nccl-tests"} <= compiled
     for name in compiled:

@@ -494,7 +494,7 @@ def test_an_image_that_sagemaker_can_not_pull(session: Session) -> None:
             "The security token included in the request is expired",
             "the AWS session has expired",
         ),
-        ("UnrecognizedClientException", "secret-canary-4711", "AWS does not know these credentials"),
+        ("UnrecognizedClientException", "secret-canary-4711", "AWS rejected the credentials"),
         (
             "AccessDeniedException",
             "User: x is not authorized to perform: sagemaker:CreateTrainingJob on resource: y",
@@ -871,7 +871,7 @@ def test_credentials_that_expire_tell_how_to_come_back(session: Session, operati
     assert (result.status, result.exit_code) == (None, LaunchError.exit_code)
     assert launch_report.text(result) == (
         COMEBACK.format(job=job, why="the AWS session has expired")
-        + "\nhint: log in again (`aws sso login`, or the way your CI does)\n"
+        + "\nhint: log in again (`aws sso login`, or your CI's login step)\n"
     )
     assert "canary" not in "".join(session.messages)
 

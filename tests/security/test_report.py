@@ -312,7 +312,7 @@ def test_a_report_of_an_older_build_is_refused(
         f"  scanned  {CONFIG}\n"
         f"  scanned  {MANIFEST}\n"
         "\n"
-        "hint: scan the build of the present recipe: `bake uri small` shows it\n"
+        "hint: scan the build of the current recipe: `bake uri small` shows it\n"
     )
 
 

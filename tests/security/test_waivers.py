@@ -182,7 +182,7 @@ def test_a_waiver_without_expiry_is_an_error(tmp_path: Path, monkeypatch: pytest
         (
             {"products": [{"@id": f"pkg:oci/small@sha256:{'0' * 64}"}]},
             "`.vex/waivers.json` is not a valid OpenVEX document: "
-            "`statements[0].products[0]` names a digest, but each build has another one",
+            "`statements[0].products[0]` names a digest, but every build has a different digest",
         ),
     ],
 )

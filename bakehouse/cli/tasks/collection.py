@@ -9,11 +9,14 @@ from bakehouse.cli.tasks.declare import BakeTask, Context, bake_task, show
 @bake_task(
     "command",
     name="help",
-    help={"command": "the command to explain; default: list those of every day", "all": "list all commands"},
+    help={
+        "command": "the command to explain; default: list the most common ones",
+        "all": "list all commands",
+    },
 )
 def show_help(context: Context, command: str = "", all: bool = False) -> None:
     """
-    Show the commands of every day, or the usage, options and examples of one.
+    Show the most common commands, or the usage, options and examples of one.
 
     bake help
     bake help --all

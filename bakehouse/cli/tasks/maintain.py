@@ -179,7 +179,7 @@ def security(
 )
 def doctor(context: Context, strict: bool = False, builder: str = "", json: bool = False) -> None:
     """
-    List missing things on this machine, and the features that need them.
+    List what this machine lacks, and the features that need it.
 
     `doctor` asks the engine, the project's registry, AWS, mirrors and package indexes.
 
@@ -256,7 +256,7 @@ def ci(context: Context, system: str, check: bool = False) -> None:
 
 @bake_task(
     help={
-        "all": "also the images of the present recipes, and everything below build/",
+        "all": "also the images of the current recipes, and everything below build/",
         "cache": "also the downloaded files and compressed layers of all projects",
         "build-cache": "also stages in the build cache of a registry that no image of the project has",
     }

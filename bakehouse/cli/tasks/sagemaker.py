@@ -187,7 +187,7 @@ def launch(
     if follow:
         if image or job or job_name or detach or line != JobSpec():
             raise UsageError(
-                "`--follow` starts no job, so it has no settings of one",
+                "`--follow` does not start a job, so it takes no job settings",
                 hint="use it with `--region` and `--stop-on-interrupt` only",
             )
         job_region = region or launching.default_region(workspace)
