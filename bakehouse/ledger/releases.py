@@ -321,17 +321,12 @@ def newest_first(path: Path, gpu: bool | None = None) -> Iterator[ReleaseRecord]
 def by_release(records: Sequence[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
     """Return records in the order in which their digests became the latest release.
 
-    Releasing a digest again does not make it newer, but a roll-back to it does. Records of several machines
-    are ordered by day, because a merge can put their lines in any order.
+    Releasing a digest again does not make it newer, but a roll-back to it does. Days and times of roll-backs
+    order the records of several machines, whose lines a merge puts in any order.
     """
     order = _release_order(
         [
-            _ReleaseState(
-                record.digest,
-                record.date,
-                record.rollback.replaced if record.rollback else None,
-                is_released=record.is_released,
-            )
+            _ReleaseState(record.digest, record.date, record.rollback, is_released=record.is_released)
             for record in records
         ]
     )
@@ -354,24 +349,31 @@ class _ReleaseState:
 
     digest: str
     date: str
-    replaced: str | None
-    """Digest that a roll-back replaced; None for other records."""
+    rollback: ReleasedRollback | None
     is_released: bool
 
 
 def _release_order(states: Sequence[_ReleaseState]) -> list[int]:
-    """Sort the indices of records by the day and index with which each digest became the latest release."""
-    places: dict[str, tuple[str, int]] = {}
+    """Sort the indices of records by the place at which each digest became the latest release.
+
+    A place is a day, an index, and the number of the roll-back at this index.
+    """
+    places: dict[str, tuple[str, int, int]] = {}
+    rollbacks: list[tuple[str, int, ReleasedRollback]] = []
     for index, state in enumerate(states):
-        if state.is_released and state.replaced is not None:
-            # A release that is dated in the future can be rolled back, too
-            replaced_day, _ = places.get(state.replaced, ("", 0))
-            places[state.digest] = max(state.date, replaced_day), index
+        if state.is_released and state.rollback:
+            rollbacks.append((state.rollback.time, index, state.rollback))
         elif state.is_released:
-            places.setdefault(state.digest, (state.date, index))
+            place = state.date, index, 0
+            places[state.digest] = min(place, places.get(state.digest, place))
+    latest = "", 0, 0
+    for number, (_, index, rollback) in enumerate(sorted(rollbacks, key=lambda item: item[:2]), 1):
+        # A release that is dated in the future can be rolled back, too
+        latest = max(latest, places.get(rollback.replaced, latest), (states[index].date, index, 0))
+        latest = places[states[index].digest] = *latest[:2], number
     return sorted(
         range(len(states)),
-        key=lambda index: (places.get(states[index].digest, (states[index].date, index)), index),
+        key=lambda index: (places.get(states[index].digest, (states[index].date, index, 0)), index),
     )
 
 
@@ -381,7 +383,9 @@ def _release_state(value: Mapping[str, Any]) -> _ReleaseState:
     return _ReleaseState(
         str(value.get("digest")),
         str(value.get("date")),
-        str(rollback.get("replaced")) if isinstance(rollback, dict) else None,
+        ReleasedRollback(str(rollback.get("time")), str(rollback.get("replaced")))
+        if isinstance(rollback, dict)
+        else None,
         is_released=value.get("tested") is True and value.get("candidate") is not True,
     )
 

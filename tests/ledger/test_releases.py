@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from dataclasses import MISSING, fields, replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -389,6 +390,25 @@ def test_a_release_of_the_future_is_warned_about() -> None:
 def test_merged_releases_are_in_the_order_of_their_days() -> None:
     ours, theirs = published(1, "2026-11-22"), published(2, "2026-11-21")
     assert by_release([ours, theirs]) == (theirs, ours)
+
+
+def test_the_first_day_of_a_release_counts_in_whatever_order_lines_are_merged(tmp_path: Path) -> None:
+    old, new = published(1, "2026-11-20"), published(2, "2026-11-21")
+    again = replace(old, date="2026-11-22", scanned="2026-11-22T12:30:00Z")
+    for merged in permutations([old, new, again]):
+        assert by_release(merged)[-1] == new
+        path = tmp_path / "releases.json"
+        path.write_text(text_of(merged))
+        assert next(newest_first(path)) == new
+
+
+def test_merged_roll_backs_are_in_the_order_of_their_times() -> None:
+    first, second, third = (published(number, f"2026-11-2{number}") for number in (1, 2, 3))
+    back = replace(second, date="2026-11-23", rollback=rolled_back(third))
+    rollback = ReleasedRollback("2026-11-23T11:00:00Z", third.digest)
+    further = replace(first, date="2026-11-23", rollback=rollback)
+    for merged in permutations([first, second, third, back, further]):
+        assert by_release(merged)[-1].digest == first.digest
 
 
 def test_where_nothing_was_released_there_is_nothing(tmp_path: Path) -> None:
