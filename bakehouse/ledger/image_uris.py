@@ -225,7 +225,8 @@ def _of_image(image: str, records: Sequence[ReleaseRecord], query: ImageQuery) -
         if not query.registry:
             hint += f"; `bake promote {image} --registry {query.registry_name}` copies its releases"
         raise UsageError(f"`{image}` was never published to `{query.registry_name}`", hint=hint)
-    released = [record for record in by_release(in_registry) if record.is_released]
+    # A copy has the place of its original
+    released = [record for record in by_release(records) if record.is_released and _is_in(record, query)]
     if not released:
         message = f"no release of `{image}` has passed its smoke test"
         hint = f"run `bake release {image}`"

@@ -38,7 +38,8 @@ def copy_releases(
     """Copy releases that a registry lacks, record them with their days, and return their records there.
 
     `options.image_uri` selects one release. A release keeps its digest and its tags. Failures are raised
-    after all other releases were copied.
+    after all other releases were copied, except later ones of the same image and day: a new ledger in S3
+    would order them before the one that failed.
     """
     destination.check_selection(project, options.registry)
     ledger = open_ledger(project)
@@ -57,12 +58,19 @@ def copy_releases(
         for name in names:
             repository, known = f"{target.prefix}/{name}", ledger.records(name)
             copier = ReleaseCopier(project, repository, target.registries, progress, options, known)
-            day = ""
+            day = failed_day = ""
             for record in releases[name]:
+                if record.date == failed_day:
+                    progress(
+                        f"{name}: skipped {short(Digest(record.digest))}, "
+                        f"because an earlier release of {failed_day} was not copied"
+                    )
+                    continue
                 try:
                     copy = copier.copy(record)
                 except PublishError as error:
                     problems.extend(error.diagnostics)
+                    failed_day = record.date
                     continue
                 if project.ledger and record.date == day:
                     time.sleep(_CLOCK_SECONDS)
@@ -99,13 +107,16 @@ class ReleaseCopier:
         self._progress = progress
         self._create = options.create
         self._options = push_options_for(project, options)
-        hosts = [registry.host for registry in registries]
         self._copies: dict[str, ReleaseRecord | PublishError] = {
-            record.digest: record
-            for record in records
-            if record.registry in hosts and record.repository == repository
+            record.digest: record for record in records if self._has_copy(record)
         }
-        """Records of the releases that the registry has, and failures, by digest."""
+        """Records of the releases that all registries have, and failures, by digest."""
+
+    def _has_copy(self, record: ReleaseRecord) -> bool:
+        """Return whether a record is that of a release in all registries."""
+        places = {(location.registry, location.repository) for location in record.locations}
+        targets = {(registry.host, self._repository) for registry in self._registries}
+        return record.is_released and targets <= places
 
     def copy(self, record: ReleaseRecord) -> ReleaseRecord:
         """Copy the image of a record, and return the record of the copy. Raises PublishError."""

@@ -59,8 +59,8 @@ def roll_back(
             published = PublishedImage.recorded(place)
             require_not_expiring(registry, published, ledger, progress, push_options.until)
         now = datetime.now(UTC)
-        for record in records:
-            latest = image_uris.newest(project, name, registry=record.registry)
+        replaced = [image_uris.newest(project, name, registry=record.registry) for record in records]
+        for record, latest in zip(records, replaced, strict=True):
             if latest.digest == digest:
                 progress(f"{name}: {short(Digest(digest))} is the latest release already")
                 continue

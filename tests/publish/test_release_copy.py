@@ -14,7 +14,7 @@ from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedRollback, ReleaseRecord, load
 from bakehouse.ledger.store import open_ledger
 from bakehouse.publish.options import PublishOptions
-from bakehouse.publish.release_copy import copy_releases
+from bakehouse.publish.release_copy import ReleaseCopier, copy_releases
 from bakehouse.registry import client
 from bakehouse.registry.manifest import DOCKER_MANIFEST, digest_of
 from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument
@@ -129,6 +129,65 @@ def test_one_release_can_be_selected(moved: ProjectSettings) -> None:
     with pytest.raises(UsageError) as caught:
         copied(moved, record.image_uri.replace(DIGEST, NEW))
     assert caught.value.diagnostics[0].message.endswith(f"{NEW}` is not a release")
+
+
+def with_second_release(project: ProjectSettings, registry: FakeRegistry) -> ReleaseRecord:
+    """Add another release of the same day, and return its record."""
+    ledger = open_ledger(project)
+    [first] = ledger.records("image")
+    content = json.dumps({**json.loads(MANIFEST), "annotations": {"of": "another"}}).encode()
+    digest = digest_of(content)
+    registry.manifests[digest] = (DOCKER_MANIFEST, content)
+    uri = first.image_uri.replace(DIGEST, digest)
+    second = replace(first, digest=digest, image_uri=uri, tags=("image-second",))
+    ledger.add(second)
+    return second
+
+
+def test_a_release_that_is_copied_after_a_later_one_does_not_become_the_latest(
+    moved: ProjectSettings, fake_registries: tuple[FakeRegistry, FakeRegistry]
+) -> None:
+    second = with_second_release(moved, fake_registries[0])
+    copied(moved, second.image_uri)
+    copied(moved)
+    assert image_uris.newest(moved, "image").digest == second.digest
+
+
+def test_later_releases_of_the_day_are_not_copied_before_one_that_failed(
+    moved: ProjectSettings, fake_registries: tuple[FakeRegistry, FakeRegistry]
+) -> None:
+    second = with_second_release(moved, fake_registries[0])
+    next_day = replace(second, date="2026-11-21", tags=("image-third",), bytes=1)
+    open_ledger(moved).add(next_day)
+    manifest = fake_registries[0].manifests.pop(DIGEST)
+    lines: list[str] = []
+    with pytest.raises(PublishError):
+        copy_releases(moved, ["image"], lines.append, PublishOptions(registry=moved.registry))
+    reason = "because an earlier release of 2026-11-20 was not copied"
+    assert lines[0] == f"image: skipped {second.digest[:19]}, {reason}"
+    copies = load(moved.images / "image/releases.json")[3:]
+    assert [record.tags for record in copies] == [next_day.tags]
+
+    fake_registries[0].manifests[DIGEST] = manifest
+    assert [record.digest for record in copied(moved)[0]] == [DIGEST, second.digest]
+
+
+def test_a_candidate_in_the_registry_is_no_copy_of_a_release(
+    moved: ProjectSettings, proxies: tuple[Proxy, Proxy], fake_registries: tuple[FakeRegistry, FakeRegistry]
+) -> None:
+    open_ledger(moved).add(replace(candidate(proxies[1]), image="image"))
+    copied(moved)
+    assert fake_registries[1].manifests[TAG] == (DOCKER_MANIFEST, MANIFEST)
+
+
+def test_a_release_in_one_of_several_registries_is_copied_to_the_others(
+    moved: ProjectSettings, proxies: tuple[Proxy, Proxy], fake_registries: tuple[FakeRegistry, FakeRegistry]
+) -> None:
+    [record] = open_ledger(moved).records("image")
+    registries = [NamedRegistry(proxy.host, lambda _: None) for proxy in proxies]
+    options = PublishOptions(registry=moved.registry)
+    ReleaseCopier(moved, "team/image", registries, lambda _: None, options, [record]).copy(record)
+    assert fake_registries[1].manifests[TAG] == (DOCKER_MANIFEST, MANIFEST)
 
 
 def refused(project: ProjectSettings, kind: type[BakehouseError]) -> str:
