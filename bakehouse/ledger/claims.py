@@ -9,7 +9,8 @@ import fcntl
 import json
 import os
 import threading
-from dataclasses import asdict, dataclass, replace
+import uuid
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,8 @@ class Attempt:
     kind: str = ""
     """Class of the error with which it ended; empty without one."""
     mistakes: tuple[Diagnostic, ...] = ()
+    holder: str = field(default="", compare=False)
+    """Random id by which its holder knows its own writes; empty in claims of older versions."""
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), default=str).encode()
@@ -55,7 +58,7 @@ class Attempt:
         return self.number if self.is_held else self.number + 1
 
     def next(self) -> "Attempt":
-        return Attempt(self.number + 1, is_held=True)
+        return Attempt(self.number + 1, is_held=True, holder=uuid.uuid4().hex)
 
     def ended(self, error: BaseException | None) -> "Attempt":
         if not isinstance(error, BakehouseError):
@@ -131,8 +134,12 @@ class _FileClaim:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._write(self._attempt.ended(error))
-        os.close(self._handle)
+        try:
+            # A claim that is not written whole is free, and those that wait for it make the release
+            with contextlib.suppress(OSError):
+                self._write(self._attempt.ended(error))
+        finally:
+            os.close(self._handle)
 
     def _write(self, attempt: Attempt) -> None:
         os.ftruncate(self._handle, 0)
@@ -151,13 +158,30 @@ class _SharedClaims:
             return last
         last.raise_error(awaited)
         attempt = last.next()
-        version = self.team.replace_object(self.name, attempt.to_json(), stored.version if stored else "")
-        return _SharedClaim(self.team, self.name, attempt, version) if version else attempt
+        version = self.write(attempt, stored.version if stored else "")
+        return _SharedClaim(self, attempt, version) if version else attempt
+
+    def write(self, attempt: Attempt, version: str) -> str:
+        """Replace a version of the claim; return the present version, or an empty text if it is another's.
+
+        S3 also refuses the repetition of a write whose response was lost, and a write during another one.
+        """
+        content = attempt.to_json()
+        for _ in range(2):
+            if replaced := self.team.replace_object(self.name, content, version):
+                return replaced
+            stored = self.team.read_object(self.name)
+            if stored is None or Attempt.parse(stored.content).holder != attempt.holder:
+                return ""
+            version = stored.version
+            if stored.content == content:
+                break
+        return version
 
 
 class _SharedClaim:
-    def __init__(self, team: S3Ledger, name: str, attempt: Attempt, version: str) -> None:
-        self._team, self._name, self._attempt, self._version = team, name, attempt, version
+    def __init__(self, claims: _SharedClaims, attempt: Attempt, version: str) -> None:
+        self._claims, self._attempt, self._version = claims, attempt, version
         self._ended = threading.Event()
         self._renewal = threading.Thread(target=self._renew, daemon=True)
 
@@ -182,4 +206,4 @@ class _SharedClaim:
             return
         # A claim that cannot be written expires.
         with contextlib.suppress(PublishError):
-            self._version = self._team.replace_object(self._name, attempt.to_json(), self._version)
+            self._version = self._claims.write(attempt, self._version)

@@ -1,7 +1,10 @@
 """Claims on a release, on this machine and in S3."""
 
 import contextlib
+import errno
 import hashlib
+import json
+import os
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -191,3 +194,73 @@ def test_the_holder_renews_its_claim_in_s3(
     monkeypatch.setattr(team, "replace_object", count)
     with taken(_SharedClaims(cast(S3Ledger, team), "own/key.claim")):
         assert renewed.wait(60)
+
+
+def test_an_error_is_raised_as_it_is_where_the_claim_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims = _FileClaims(tmp_path / "release.claim")
+    claim = taken(claims)
+
+    def write(handle: int, content: bytes, offset: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(os, "pwrite", write)
+        fail(claim)
+    with taken(claims, awaited=1):
+        pass
+
+
+def test_a_claim_of_an_older_version_is_read() -> None:
+    old = {"number": 3, "is_held": True, "kind": "", "mistakes": []}
+
+    assert Attempt.parse(json.dumps(old).encode()) == Attempt(3, is_held=True)
+
+
+def test_a_write_to_s3_whose_response_was_lost_is_one_s_own(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 refuses its repetition."""
+    claims, replace = _SharedClaims(cast(S3Ledger, team), "own/key.claim"), team.replace_object
+
+    def lose(name: str, content: bytes, version: str) -> str:
+        replace(name, content, version)
+        return ""
+
+    monkeypatch.setattr(team, "replace_object", lose)
+    with taken(claims):
+        assert claims.take() == Attempt(1, is_held=True)
+
+    assert Attempt.parse(team.objects["own/key.claim"].content) == Attempt(1, is_held=False)
+
+
+def test_a_claim_whose_renewal_was_refused_once_is_renewed_and_ended(
+    team: Team, renewals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims, replace = _SharedClaims(cast(S3Ledger, team), "own/key.claim"), team.replace_object
+    refused, renewed = threading.Event(), threading.Event()
+
+    def conflict(name: str, content: bytes, version: str) -> str:
+        if version and not refused.is_set():
+            refused.set()
+            return ""
+        if version:
+            renewed.set()
+        return replace(name, content, version)
+
+    monkeypatch.setattr(team, "replace_object", conflict)
+    with taken(claims):
+        assert renewed.wait(60)
+
+    assert Attempt.parse(team.objects["own/key.claim"].content) == Attempt(1, is_held=False)
+
+
+def test_the_end_of_a_claim_is_written_after_a_renewal_without_a_response(team: Team) -> None:
+    claims = _SharedClaims(cast(S3Ledger, team), "own/key.claim")
+    with taken(claims):
+        # S3 wrote the renewal, and its new version is not known
+        stored = team.objects["own/key.claim"]
+        assert team.replace_object("own/key.claim", stored.content, stored.version)
+
+    assert Attempt.parse(team.objects["own/key.claim"].content) == Attempt(1, is_held=False)
