@@ -254,7 +254,8 @@ def append(path: Path, new: ReleaseRecord, locks: Path) -> tuple[ReleaseRecord, 
     # Looking up an image URI does not need it.
     from bakehouse.util.file_lock import exclusive
 
-    with exclusive(locks / f"releases-{new.image}.lock"):
+    # The record may have a former name of the image
+    with exclusive(locks / f"releases-{path.parent.name}.lock"):
         entries = load_entries(path)
         extended = add_entry(entries, LedgerEntry.of(new))
         if extended != entries:

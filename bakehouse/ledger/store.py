@@ -126,7 +126,9 @@ class FileLedger:
         path, old = self._path(image), self._path(former)
         if not old.is_file():
             return False
-        with exclusive(self._locks / f"releases-{image}.lock"):
+        with contextlib.ExitStack() as stack:
+            for name in sorted((former, image)):
+                stack.enter_context(exclusive(self._locks / f"releases-{name}.lock"))
             entries = {entry.identity: entry for entry in (*load_entries(old), *load_entries(path))}
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, text_of_entries(tuple(entries.values())))

@@ -1,5 +1,6 @@
 """Selection of images by the ledger of a project."""
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,12 +8,14 @@ import pytest
 
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.ledger import store
 from bakehouse.ledger.image_uris import ImageQuery, find
 from bakehouse.ledger.releases import (
     append,
 )
 from bakehouse.ledger.store import FileLedger, open_ledger, select_images, unreleased_images
 from bakehouse.plan.model import Image, ImageKey
+from bakehouse.util import file_lock
 from tests.support.built_images import IMAGE
 from tests.support.release_records import a_record
 
@@ -87,6 +90,36 @@ def test_new_records_of_a_former_name_follow_it(tmp_path: Path) -> None:
     ledger.add(replace(a_record(), image="old", date="2027-01-01", bytes=1))
     assert [record.bytes for record in ledger.records("new")][-1] == 1
     assert ledger.images() == ("new",)
+
+
+def test_new_records_of_a_former_name_take_the_lock_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = renamed(tmp_path)
+    locked = recorded_locks(monkeypatch)
+    ledger.add(replace(a_record(), image="old", date="2027-01-01", bytes=1))
+    ledger.add(replace(a_record(), image="new", date="2027-01-01", bytes=2))
+    assert locked == ["releases-new.lock", "releases-new.lock"]
+
+
+def test_a_rename_takes_the_locks_of_both_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    locked = recorded_locks(monkeypatch)
+    renamed(tmp_path)
+    assert locked[2:] == ["releases-new.lock", "releases-old.lock"]
+
+
+def recorded_locks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets the names of locks."""
+    locked: list[str] = []
+    exclusive = file_lock.exclusive
+
+    def record(path: Path) -> contextlib.AbstractContextManager[None]:
+        locked.append(path.name)
+        return exclusive(path)
+
+    monkeypatch.setattr(file_lock, "exclusive", record)
+    monkeypatch.setattr(store, "exclusive", record)
+    return locked
 
 
 def test_a_second_rename_keeps_all_records(tmp_path: Path) -> None:
