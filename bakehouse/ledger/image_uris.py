@@ -193,28 +193,37 @@ def candidate(images: Path, image: str, query: ImageQuery = _ANY) -> ReleaseReco
     return _location(record, query) or record
 
 
-def to_promote(images: Path, image: str, *, registry: str = "", image_uri: str = "") -> ReleaseRecord:
-    """Return the newest record of the newest candidate, or of the one with this `image_uri`."""
+def to_promote(
+    project: ProjectSettings, image: str, *, registry: str = "", image_uri: str = ""
+) -> ReleaseRecord:
+    """Return the newest record of the newest candidate, or of the one with this `image_uri`.
 
+    Candidates in the registry of the project precede those in others.
+    """
     query = ImageQuery(registry=registry)
 
     def matches(record: ReleaseRecord) -> bool:
         is_meant = record.image_uri == image_uri if image_uri else _is_in(record, query)
         return is_meant and (record.candidate or record.tested)
 
-    # Sorted by the first publication of each URI: promoting an older candidate does not make it newer.
-    latest = {record.image_uri: record for record in _candidates(images, image, matches)}
-    return list(latest.values())[-1]
+    candidates = _candidates(project.images, image, matches)
+    own = [record for record in candidates if _is_in(record, ImageQuery(project=project))]
+    return (own or candidates)[-1]
 
 
 def _candidates(images: Path, image: str, matches: Callable[[ReleaseRecord], bool]) -> list[ReleaseRecord]:
+    """Return matching records in the order of the first publication of each URI, then of their days.
+
+    Promoting an older candidate does not make it newer.
+    """
     records = load(images / image / "releases.json") if _is_file_name(image) else ()
-    candidates = [record for record in records if matches(record)]
+    candidates = sorted(filter(matches, records), key=lambda record: record.date)
     if not candidates:
         raise UsageError(
             f"no candidate of `{image}` was published", hint=f"run `bake push --candidate {image}`"
         )
-    return candidates
+    uris = list(dict.fromkeys(record.image_uri for record in candidates))
+    return sorted(candidates, key=lambda record: uris.index(record.image_uri))
 
 
 def _of_image(image: str, records: Sequence[ReleaseRecord], query: ImageQuery) -> ReleaseRecord:

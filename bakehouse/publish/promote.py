@@ -55,8 +55,13 @@ class Promotion:
         self._ledger = open_ledger(project)
         records = self._ledger.records(image.name)
         self._candidate = image_uris.to_promote(
-            project.images, image.name, registry=options.registry, image_uri=options.image_uri
+            project, image.name, registry=options.registry, image_uri=options.image_uri
         )
+        if not any(project.publishes_to(location.registry) for location in self._candidate.locations):
+            progress(
+                f"{image.name}: promoting its candidate in `{self._candidate.registry}`; "
+                f"look-ups search `{project.registry}`"
+            )
         if self._candidate.candidate:
             require_same_key(self._candidate, image)
         self._report = _smoke_report(project, self._candidate, options)
@@ -183,7 +188,7 @@ class Promotion:
 def find_candidate(project: ProjectSettings, image: str, registry: str, image_uri: str) -> ReleaseRecord:
     """Return the candidate that `promote` would release, also if only the team's ledger has it."""
     open_ledger(project).records(image)
-    return image_uris.to_promote(project.images, image, registry=registry, image_uri=image_uri)
+    return image_uris.to_promote(project, image, registry=registry, image_uri=image_uri)
 
 
 def require_same_key(candidate: ReleaseRecord, image: Image) -> None:

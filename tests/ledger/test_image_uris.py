@@ -466,8 +466,33 @@ def test_an_error_says_where_the_ledger_was_looked_for(
 
 
 def test_promoting_an_older_candidate_does_not_make_it_newer(tmp_path: Path) -> None:
-    older = release(tmp_path, candidate=True)
-    newer = release(tmp_path, candidate=True)
-    append(tmp_path / "mpi-cpu/releases.json", replace(older, candidate=False), tmp_path / "locks")
+    project = ProjectSettings(tmp_path, ())
+    older = release(project.images, candidate=True)
+    newer = release(project.images, candidate=True)
+    append(project.images / "mpi-cpu/releases.json", replace(older, candidate=False), tmp_path / "locks")
 
-    assert to_promote(tmp_path, "mpi-cpu") == newer
+    assert to_promote(project, "mpi-cpu") == newer
+
+
+def test_merged_candidates_are_in_the_order_of_their_first_days(tmp_path: Path) -> None:
+    project = ProjectSettings(tmp_path, ())
+    newer = release(project.images, candidate=True, date="2026-11-22")
+    older = release(project.images, candidate=True, date="2026-11-21")
+    scanned = replace(older, date="2026-11-23", scanned="2026-11-23T12:30:00Z")
+    append(project.images / "mpi-cpu/releases.json", scanned, tmp_path / "locks")
+
+    assert candidate(project.images, "mpi-cpu") == newer
+    assert to_promote(project, "mpi-cpu") == newer
+    assert to_promote(project, "mpi-cpu", image_uri=older.image_uri) == scanned
+
+
+@pytest.mark.parametrize("registry", ["", "ecr"])
+def test_candidates_in_the_registry_of_the_project_precede_others(tmp_path: Path, registry: str) -> None:
+    project = ProjectSettings(tmp_path, (), registry=f"{ECR}/team")
+    former = release(project.images, registry=US, candidate=True)
+    assert to_promote(project, "mpi-cpu", registry=registry) == former
+    own = release(project.images, registry=ECR, candidate=True)
+    later = release(project.images, registry=US, candidate=True)
+
+    assert to_promote(project, "mpi-cpu", registry=registry) == own
+    assert to_promote(project, "mpi-cpu", image_uri=later.image_uri) == later
