@@ -104,6 +104,16 @@ def test_a_former_registry_is_not_asked(released: ProjectSettings, proxies: tupl
     assert image_uris.newest(moved, "mpi-cpu").digest == DIGEST
 
 
+def test_each_registry_gets_a_record(released: ProjectSettings, proxies: tuple[Proxy, Proxy]) -> None:
+    ledger = open_ledger(released)
+    for record in ledger.records("mpi-cpu"):
+        uri = f"{proxies[1].host}/{record.repository}@{record.digest}"
+        ledger.add(replace(record, registry=proxies[1].host, image_uri=uri, regions=()))
+    records, lines = rolled_back(released, DIGEST)
+    assert [record.registry for record in records] == [proxy.host for proxy in proxies]
+    assert lines == [f"mpi-cpu: rolled back from {NEW[:19]} to {DIGEST[:19]}"] * 2
+
+
 def refused(project: ProjectSettings, release: str, kind: type[BakehouseError]) -> str:
     before = load(project.images / "mpi-cpu/releases.json")
     with pytest.raises(kind) as caught:
