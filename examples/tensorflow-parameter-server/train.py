@@ -48,7 +48,8 @@ def is_listening(host, port):
     return False
 
 
-def examples(context=None):
+def examples(context):
+    """Return batches for one replica."""
     x = tf.random.stateless_uniform((256, 8), seed=(1, 2))
     data = tf.data.Dataset.from_tensor_slices((x, tf.reduce_sum(x, axis=1, keepdims=True) + 1.0))
     return data.shuffle(256).repeat().batch(32)
@@ -62,8 +63,10 @@ def train():
     )
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
-        weights = tf.Variable(tf.zeros((8, 1)), name="weights")
-        offset = tf.Variable(tf.zeros(()), name="offset")
+        # A worker with several GPUs has a replica on each, and adds the mean of their gradients.
+        mean = tf.VariableAggregation.MEAN
+        weights = tf.Variable(tf.zeros((8, 1)), name="weights", aggregation=mean)
+        offset = tf.Variable(tf.zeros(()), name="offset", aggregation=mean)
     for variable in (weights, offset):
         print(f"{variable.name} is on {variable.device}", flush=True)
 
@@ -78,9 +81,13 @@ def train():
             offset.assign_sub(0.1 * offset_gradient)
             return loss
 
-        return strategy.run(replica, args=(next(batches),))
+        return strategy.reduce("mean", strategy.run(replica, args=(next(batches),)), axis=None)
 
-    batches = iter(coordinator.create_per_worker_dataset(examples))
+    @tf.function
+    def worker_examples():
+        return strategy.distribute_datasets_from_function(examples)
+
+    batches = iter(coordinator.create_per_worker_dataset(worker_examples))
     losses = [coordinator.schedule(step, args=(batches,)) for _ in range(200)]
     coordinator.join()
     first, last = (float(loss.fetch()) for loss in (losses[0], losses[-1]))
