@@ -21,10 +21,12 @@ def train_step(model, x, y):
     return loss
 
 
+# All ranks start with the same weights.
+torch.manual_seed(0)
+model = smp.DistributedModel(torch.nn.Linear(8, 1).to(device))
 torch.manual_seed(smp.rank())
 x = torch.rand(256, 8, device=device)
 y = x.sum(dim=1, keepdim=True)
-model = smp.DistributedModel(torch.nn.Linear(8, 1).to(device))
 optimizer = smp.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.2))
 for _ in range(200):
     optimizer.zero_grad()

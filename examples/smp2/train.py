@@ -17,13 +17,15 @@ def train(device):
     shards = tsm.state.hybrid_shard_degree
     print(f"rank {rank} of {size} on {os.uname().nodename}, {shards} shards", flush=True)
 
-    torch.manual_seed(rank)
-    x = torch.rand(256, 8, device=device)
-    y = x.sum(dim=1, keepdim=True)
+    # All ranks start with the same weights and keep only their part.
+    torch.manual_seed(0)
     layers = torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)
     model = tsm.transform(torch.nn.Sequential(*layers))
     mesh = init_device_mesh(device.type, (size,))
     model = FullyShardedDataParallel(model, device_id=device, device_mesh=mesh)
+    torch.manual_seed(rank)
+    x = torch.rand(256, 8, device=device)
+    y = x.sum(dim=1, keepdim=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
     for _ in range(60):
         loss = torch.nn.functional.mse_loss(model(x), y)

@@ -12,6 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 def train(use_gpu):
     rank, size = dist.get_rank(), dist.get_world_size()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if use_gpu else torch.device("cpu")
+    if use_gpu:
+        torch.cuda.set_device(device)
     print(f"rank {rank} of {size} on {os.uname().nodename}, {dist.get_backend()}", flush=True)
 
     torch.manual_seed(rank)
