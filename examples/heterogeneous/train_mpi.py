@@ -6,6 +6,7 @@ Training Toolkit runs this script once, as one process.
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import threading
@@ -51,6 +52,18 @@ def serve_data():
     hosts.serve(1)
 
 
+def batches(rank):
+    """Yield batches of a data host, or prepare them if the job has none."""
+    if not hosts.DATA:
+        random = numpy.random.default_rng(rank)
+        while True:
+            yield prepare_batch(random)
+    source = Client((hosts.DATA[rank % len(hosts.DATA)], PORT))
+    while True:
+        source.send_bytes(b"next")
+        yield numpy.frombuffer(source.recv_bytes(), dtype=numpy.float32).reshape(-1, FEATURES + 1)
+
+
 def train():
     from mpi4py import MPI
 
@@ -60,12 +73,9 @@ def train():
     with hosts.connect() if rank == 0 else contextlib.nullcontext():
         # Rank 0 is connected, so the data hosts accept connections of all ranks.
         comm.Barrier()
-        source = Client((hosts.DATA[rank % len(hosts.DATA)], PORT))
         weights = numpy.zeros(FEATURES, dtype=numpy.float32)
-        for _ in range(arguments.steps):
-            source.send_bytes(b"next")
-            batch = numpy.frombuffer(source.recv_bytes(), dtype=numpy.float32)
-            inputs, targets = numpy.split(batch.reshape(-1, FEATURES + 1), [FEATURES], axis=1)
+        for batch in itertools.islice(batches(rank), arguments.steps):
+            inputs, targets = numpy.split(batch, [FEATURES], axis=1)
             error = inputs @ weights - targets[:, 0]
             gradient = inputs.T @ error / len(error)
             average = numpy.empty_like(gradient)

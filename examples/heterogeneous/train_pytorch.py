@@ -6,7 +6,6 @@ each device, send the numbers of their next examples to any loader, so the faste
 
 import argparse
 import gc
-import itertools
 import json
 import math
 import multiprocessing
@@ -23,8 +22,7 @@ import numpy
 import torch
 import torch.distributed as dist
 from torch.distributed import run as torchrun
-from torch.nn import functional
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn import functional, parallel
 from torch.utils.data import BatchSampler, DistributedSampler
 
 PORT = 6000
@@ -51,8 +49,7 @@ def load_mnist():
 
 def prepare(numbers):
     """Return the averages of distorted copies of images. The devices wait for this work."""
-    chosen = numpy.frombuffer(numbers, numpy.int64)
-    image = torch.from_numpy(IMAGES[chosen]).float().div(255).unsqueeze(1)
+    image = IMAGES[torch.frombuffer(bytearray(numbers), dtype=torch.int64)].float().div(255).unsqueeze(1)
     total = image.clone()
     for _ in range(arguments.rounds):
         turn = torch.eye(2, 3) + 0.05 * torch.randn(len(image), 2, 3)
@@ -85,9 +82,9 @@ def launch(ranks, spare_vcpus):
 
 
 def numbers_of_batches(sampler):
-    for epoch in itertools.count():
-        sampler.set_epoch(epoch)
+    while True:
         yield from BatchSampler(sampler, arguments.batch, drop_last=True)
+        sampler.set_epoch(sampler.epoch + 1)
 
 
 def batches(loaders, numbers):
@@ -101,7 +98,8 @@ def batches(loaders, numbers):
 
     for host, vcpus in loaders.items():
         channel = grpc.insecure_channel(f"{host}:{PORT}", [("grpc.max_receive_message_length", -1)])
-        for _ in range(math.ceil(vcpus / dist.get_world_size()) + 1):
+        ranks = int(os.environ["LOCAL_WORLD_SIZE"]) if host == "localhost" else dist.get_world_size()
+        for _ in range(math.ceil(vcpus / ranks) + 1):
             ask(channel.unary_unary("/Loader/Prepare"), host)
     while True:
         future, chosen, call, host = ready.get()
@@ -113,7 +111,7 @@ def batches(loaders, numbers):
 
 def train(device, loaders):
     layers = (torch.nn.Conv2d(1, 64, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(43264, 10))
-    model = DistributedDataParallel(torch.nn.Sequential(*layers).to(device))
+    model = parallel.DistributedDataParallel(torch.nn.Sequential(*layers).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     uses = torch.zeros(len(LABELS), device=device)
     source = batches(loaders, numbers_of_batches(DistributedSampler(LABELS)))
@@ -122,8 +120,7 @@ def train(device, loaders):
         if step == arguments.warmup:
             started = time.monotonic()
         numbers, images = next(source)
-        labels = torch.from_numpy(LABELS[numbers]).long()
-        loss = functional.cross_entropy(model(images.to(device)), labels.to(device))
+        loss = functional.cross_entropy(model(images.to(device)), LABELS[numbers].long().to(device))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -133,18 +130,21 @@ def train(device, loaders):
     if dist.get_rank() == 0:
         values = {"loss": loss.item(), "examples": int(uses.count_nonzero()), "most_uses": int(uses.max())}
         hosts.write_result(seconds, arguments.steps, samples, loaders, **values)
+        torch.save(model.module.state_dict(), Path(os.environ["SM_MODEL_DIR"], "model.pt"))
 
 
-IMAGES, LABELS = load_mnist()
-devices = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
-devices = devices or [torch.device("cpu")] * arguments.ranks
+IMAGES, LABELS = map(torch.from_numpy, load_mnist())
+gpus = torch.cuda.device_count()
 if "LOCAL_RANK" in os.environ:
     hosts.end_with_parent()
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    train(devices[int(os.environ["LOCAL_RANK"])], json.loads(os.environ["LOADERS"]))
+    if gpus:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if gpus else "gloo")
+    train(torch.device("cuda" if gpus else "cpu"), json.loads(os.environ["LOADERS"]))
     gc.collect()
     dist.destroy_process_group()
 else:
-    vcpus = hosts.loader_vcpus(len(devices))
+    ranks = gpus or arguments.ranks
+    vcpus = hosts.loader_vcpus(ranks)
     server = start_loader(math.ceil(vcpus)) if vcpus else None
-    hosts.serve() if hosts.CURRENT in hosts.DATA else launch(len(devices), vcpus)
+    hosts.serve() if hosts.CURRENT in hosts.DATA else launch(ranks, vcpus)

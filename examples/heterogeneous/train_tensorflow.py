@@ -8,6 +8,7 @@ hosts prepare images with all their CPUs, and training hosts with the CPUs that 
 import argparse
 import contextlib
 import os
+import sys
 import time
 
 import hosts
@@ -45,8 +46,12 @@ def load_images():
     """Return batches for one device, which the data service prepares, and the number of classes."""
     data, classes = tf.data.Dataset.range(10_000).map(random_image, tf.data.AUTOTUNE), 10
     if folder := os.environ.get("SM_CHANNEL_TRAINING"):
-        data = tf.keras.utils.image_dataset_from_directory(folder, batch_size=None, image_size=(SIDE, SIDE))
+        options = {"batch_size": None, "image_size": (SIDE, SIDE), "seed": 0}
+        data = tf.keras.utils.image_dataset_from_directory(folder, **options)
         classes = len(data.class_names)
+    if hvd and not hosts.DATA:
+        # All ranks read the images in the order of the seed.
+        data = data.shard(hvd.size(), hvd.rank())
     data = data.repeat().map(augment, tf.data.AUTOTUNE)
     data = data.batch(arguments.batch, drop_remainder=True)
     if hosts.DATA:
@@ -114,7 +119,10 @@ def train(strategy):
             print(f"{hosts.CURRENT} trains", flush=True)
     # Wait for the devices of all ranks.
     loss = float(hvd.allreduce(loss) if hvd else loss)
-    return time.monotonic() - started, loss
+    seconds = time.monotonic() - started
+    if not hvd or hvd.rank() == 0:
+        model.save(f"{os.environ['SM_MODEL_DIR']}/model.keras")
+    return seconds, loss
 
 
 hvd = None
@@ -127,6 +135,8 @@ if "OMPI_COMM_WORLD_RANK" in os.environ:
 if hosts.CURRENT in hosts.DATA:
     servers = start_loader()
     hosts.serve()
+elif len(hosts.TRAINING) > 1 and not hvd:
+    sys.exit("several training hosts need Horovod: enable `mpi` in `distribution`")
 else:
     strategy = tf.distribute.get_strategy() if hvd else mirrored_strategy()
     devices = hvd.local_size() if hvd else strategy.num_replicas_in_sync

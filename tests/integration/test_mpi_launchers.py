@@ -3,17 +3,19 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
+from bakehouse.cluster.job import homogeneous
 from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.engine.open_engine import open_engine
 from bakehouse.plan.workspace import Workspace, select
 from benchmarks import heterogeneous
 from tests.integration import launch_matrix
 from tests.integration.fleet import Fleet
-from tests.integration.jobs import log_text, run_all
-from tests.integration.launches import HOROVOD, MPI_LAUNCHES
+from tests.integration.jobs import log_text, run, run_all
+from tests.integration.launches import HOROVOD, MPI_LAUNCHES, TWO_EACH
 
 pytestmark = pytest.mark.engine
 
@@ -94,6 +96,18 @@ def test_hosts_of_other_groups_run_the_script_once_and_end_with_the_ranks(
     assert log.count(f"{data} is in group data") == 1
     assert "mpirun" not in log
     assert f"{data}: training is over" in log
+
+
+def test_ranks_prepare_all_data_of_a_job_without_groups(
+    workspace: Workspace, reports: dict[str, JobReport]
+) -> None:
+    case = MPI_LAUNCHES["mpi-on-one-group"]
+    case = replace(case, groups=homogeneous(), distribution={"mpi": TWO_EACH})
+
+    report = run(workspace, "mpi-alone", case)
+
+    assert report.status is Status.COMPLETED, log_text(report)
+    assert "rank 1 of 2 on algo-1, 0 data hosts" in (report.folder / "logs/algo-1-rank-1.log").read_text()
 
 
 def test_horovod_trains_on_the_data_of_another_group(reports: dict[str, JobReport]) -> None:

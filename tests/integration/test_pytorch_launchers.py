@@ -139,6 +139,15 @@ def test_a_training_host_prepares_all_data_of_a_job_without_groups(
     assert (result.data_hosts, result.examples, result.most_uses) == (0, 48, 1)
 
 
+def test_the_first_training_host_saves_the_model(reports: dict[str, JobReport]) -> None:
+    report = reports["pytorch-groups"]
+    models = {
+        host.group: list((report.folder / "model" / host.host).rglob("model.pt")) for host in report.hosts
+    }
+
+    assert {group: len(files) for group, files in models.items()} == {"data": 0, "dnn": 1}
+
+
 def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:
     report = reports["pytorch-lost"]
     ends = {host.group: host for host in report.hosts}

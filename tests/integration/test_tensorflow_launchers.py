@@ -109,6 +109,15 @@ def test_all_devices_of_the_training_host_train(reports: dict[str, JobReport]) -
     assert result.samples_per_second == pytest.approx(2 * 4 / result.milliseconds * 1000)
 
 
+def test_the_first_training_host_saves_the_model(reports: dict[str, JobReport]) -> None:
+    report = reports["tensorflow-groups"]
+    models = {
+        host.group: list((report.folder / "model" / host.host).rglob("model.keras")) for host in report.hosts
+    }
+
+    assert {group: len(files) for group, files in models.items()} == {"data": 0, "dnn": 1}
+
+
 def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:
     report = reports["tensorflow-lost"]
     ends = {host.group: host for host in report.hosts}
