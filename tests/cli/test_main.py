@@ -282,7 +282,7 @@ From a repository to a job:
   uri        Print the image URI, by digest, of an image's newest release
   estimator  Validate a job's settings and print Python code that starts it
   explain    Explain why each version was chosen and what keeps newer versions out
-  doctor     List missing things on this machine, and the features that need them
+  doctor     List what this machine lacks, and the features that need it
   demo       Take pytorch-cpu from its recipe to an image URI in a local registry
 
 Options:
@@ -348,7 +348,7 @@ def test_help_explains_itself(arguments: list[str], capsys: pytest.CaptureFixtur
     assert main.run(arguments) == 0
 
     assert capsys.readouterr().out.startswith(
-        "Usage: bake help [COMMAND] [OPTIONS]\n\nShow the commands of every day"
+        "Usage: bake help [COMMAND] [OPTIONS]\n\nShow the most common commands"
     )
 
 
