@@ -193,11 +193,11 @@ def leave_out(workspace: Workspace, error: BakehouseError) -> None:
 
 
 def raise_failures(workspace: Workspace) -> None:
-    """Raise the errors of selected images that were left out, as one error. Do nothing if there are none."""
+    """Raise the errors of selected images that were left out, as one with the lowest exit code, if any."""
     if errors := [*workspace.failures]:
         workspace.failures.clear()
         diagnostics = (diagnostic for error in errors for diagnostic in error.diagnostics)
-        raise type(errors[0]).of(*dict.fromkeys(diagnostics))
+        raise type(min(errors, key=lambda error: error.exit_code)).of(*dict.fromkeys(diagnostics))
 
 
 def require_valid(workspace: Workspace, patterns: Sequence[str], *, only_named: bool = False) -> None:

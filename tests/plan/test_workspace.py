@@ -9,8 +9,16 @@ import pytest
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import ProjectSettings, find
 from bakehouse.catalog.recipe import read_recipes
-from bakehouse.errors import RecipeError, StaleError, UsageError
-from bakehouse.plan.workspace import Workspace, check_rendered, orphans, render_images, select, select_kept
+from bakehouse.errors import BuildError, ConflictError, RecipeError, StaleError, UsageError
+from bakehouse.plan.workspace import (
+    Workspace,
+    check_rendered,
+    orphans,
+    raise_failures,
+    render_images,
+    select,
+    select_kept,
+)
 from tests.support.errors import error_text
 from tests.support.trees import IMAGE, Tree, templates
 
@@ -284,3 +292,13 @@ def test_rendered_files_of_a_recipe_with_mistakes_are_kept(own: Workspace) -> No
     Tree(own.project.root).write("mine/images/churn.yaml", "sumary: x\n")
 
     assert orphans(opened(own.project.root, *own.project.recipe_roots)) == ()
+
+
+def test_failures_of_several_images_have_the_lowest_exit_code(own: Workspace) -> None:
+    own.failures.extend([BuildError("not built"), ConflictError("no version fits"), BuildError("not built")])
+
+    with pytest.raises(ConflictError) as caught:
+        raise_failures(own)
+
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == ["not built", "no version fits"]
+    raise_failures(own)
