@@ -273,7 +273,9 @@ def test_a_report_without_tests_is_not_a_pass() -> None:
 def test_a_rehearsed_image_is_not_tried(tmp_path: Path) -> None:
     engine = FakeEngine(good)
 
-    with pytest.raises(SmokeError, match="rehearsed, not built, so it contains stubs and cannot be smoke-tested"):
+    with pytest.raises(
+        SmokeError, match="rehearsed, not built, so it contains stubs and cannot be smoke-tested"
+    ):
         smoke(engine, replace(built(image()), is_rehearsed=True), tmp_path)
 
     assert engine.specs == []
