@@ -222,8 +222,10 @@ def _candidates(images: Path, image: str, matches: Callable[[ReleaseRecord], boo
         raise UsageError(
             f"no candidate of `{image}` was published", hint=f"run `bake push --candidate {image}`"
         )
-    uris = list(dict.fromkeys(record.image_uri for record in candidates))
-    return sorted(candidates, key=lambda record: uris.index(record.image_uri))
+    places: dict[str, int] = {}
+    for record in candidates:
+        places.setdefault(record.image_uri, len(places))
+    return sorted(candidates, key=lambda record: places[record.image_uri])
 
 
 def _of_image(image: str, records: Sequence[ReleaseRecord], query: ImageQuery) -> ReleaseRecord:
