@@ -1,6 +1,5 @@
 """The printed code in the local mode of both SDKs: two hosts in real containers, by Docker Compose."""
 
-import re
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -32,14 +31,13 @@ COMPOSE = Deb(
 """Package of Debian 13, whose program needs only glibc 2.34."""
 NETWORK = "sagemaker-local"
 SCRIPT = """\
-import os
 import torch
 import torch.distributed as dist
 
 dist.init_process_group("gloo")
 ranks = torch.ones(1)
 dist.all_reduce(ranks)
-print(os.environ["SM_CURRENT_HOST"], "counted", int(ranks), "ranks")
+print(f"counted {int(ranks)} ranks")
 """
 LOCALLY = {
     "v2": ("ml.c5.2xlarge", "local"),
@@ -95,5 +93,5 @@ def test_two_hosts_train_with_torchrun(
 
     output = aws.run(installed(V3 if sdk == "v3" else V2), ["-c", code.replace(printed, changed)], tmp_path)
 
-    # Compose ends the other host with the first. Version 2 adds letters to the names of hosts.
-    assert re.search(r"algo-[12](-\w+)? counted 2 ranks", output)
+    # Compose ends the other host with the first; the toolkit cuts lines in two.
+    assert "counted 2 ranks" in output
