@@ -47,10 +47,12 @@ _FILE = re.compile(r"[A-Za-z0-9._/+@-]+")
 
 
 class Links:
-    """Index of the names that components may require or provide, in any version."""
+    """Index of the names that components may require, recommend, replace or provide, in any version."""
 
     def __init__(self, components: Iterable[Component]) -> None:
         self._required: dict[str, set[str]] = {}
+        self._recommended: dict[str, set[str]] = {}
+        self._replaced: dict[str, set[str]] = {}
         self._providers: dict[str, dict[str, set[str]]] = {}
         self._shared: set[str] = set()
         self._bases: set[str] = set()
@@ -59,8 +61,11 @@ class Links:
         for component in components:
             own = self._versions.setdefault(component.name, set())
             own.update(release.version for release in component.releases)
-            requirements = (item for spec in component.specs for item in (*spec.requires, *spec.recommends))
-            self._required[component.name] = {requirement.name for requirement in requirements}
+            recommended = {item.name for spec in component.specs for item in spec.recommends}
+            required = {item.name for spec in component.specs for item in spec.requires}
+            self._recommended[component.name] = recommended
+            self._required[component.name] = required | recommended
+            self._replaced[component.name] = {name for spec in component.specs for name in spec.replaces}
             if component.is_base:
                 self._bases.add(component.name)
             for name, version in {pair for spec in component.specs for pair in spec.provides.items()}:
@@ -82,6 +87,14 @@ class Links:
     def versions(self, name: str) -> Set[str]:
         """Return every version that a component or name has in the catalogue."""
         return self._versions.get(name, frozenset())
+
+    def recommended(self, component: str) -> Set[str]:
+        """Return the names that a component recommends in some version."""
+        return self._recommended.get(component, frozenset())
+
+    def replaced(self, component: str) -> Set[str]:
+        """Return the packages of the base that a component replaces in some version."""
+        return self._replaced.get(component, frozenset())
 
     def is_shared(self, name: str) -> bool:
         """Return whether a component of another name, other than a base, may provide a name."""

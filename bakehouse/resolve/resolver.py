@@ -252,6 +252,7 @@ class _Search:
         self._recipe = recipe
         self._budget = budget
         self._providers_by_name: dict[str, frozenset[str]] = {}
+        self._catalog = catalog
         self._components = catalog.components
         self._links = catalog.links
         self._reachable = self._links.needed((recipe.base.name, *(item.name for item in recipe.components)))
@@ -262,9 +263,8 @@ class _Search:
             *(Demand(requirement, None) for requirement in requirements),
             *(Demand(needed, target) for target in self._targets for needed in target.spec.requires),
         )
-        reachable = [catalog.components[name] for name in self._reachable if name in catalog.components]
         self._replaceable = frozenset(
-            normal_name(name) for component in reachable for spec in component.specs for name in spec.replaces
+            normal_name(package) for name in self._reachable for package in self._links.replaced(name)
         )
         shared = CompatibilityCache.of(catalog)
         self._compatibility = Compatibility(
@@ -522,7 +522,7 @@ class _Search:
             user_packages=user_packages,
             targets=self._targets,
             warnings=tuple(warnings),
-            companions=tuple(companions(selection.chosen, self._components)),
+            companions=tuple(companions(selection.chosen, self._catalog)),
         )
 
 
