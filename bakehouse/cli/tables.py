@@ -64,7 +64,8 @@ def _components(resolution: Resolution) -> str:
 def fit(assumptions: Assumptions, resolutions: Sequence[Resolution], undecided: Sequence[str] = ()) -> str:
     """Format the combination that assumptions give in an image, or on each base that fits."""
     first, *others = resolutions
-    heading = f"{first.recipe.name} fits with {assumptions}" if first.recipe.name else f"{assumptions} fit"
+    fits = f"{assumptions} {'fits' if len(assumptions.names) == 1 else 'fit'}"
+    heading = f"{first.recipe.name} fits with {assumptions}" if first.recipe.name else fits
     bases = ", ".join(str(resolution.base.candidate) for resolution in others)
     also = f"\nalso on {bases}\n" if others else ""
     unknown = f"\nnot known on {', '.join(undecided)}: the search ended first\n" if undecided else ""

@@ -109,6 +109,12 @@ def test_a_driver_fits_that_the_compatibility_libraries_support(capsys: pytest.C
     assert "needs driver >=580, not 470.256.02" in capsys.readouterr().err
 
 
+def test_assumptions_fit_and_one_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "resolve", "--assume", "efa=1.47.0").startswith("efa 1.47.0 fits\n")
+    both = answer(capsys, "resolve", "--assume", "efa=1.47.0", "--assume", "python=3.12")
+    assert both.startswith("efa 1.47.0 and python 3.12 fit\n")
+
+
 def test_horovod_is_built_for_the_framework_of_the_image(capsys: pytest.CaptureFixture[str]) -> None:
     output = answer(capsys, "resolve", "pytorch-cpu", "--assume", "horovod=*")
     assert "  horovod 0.28.1 (pytorch-py311)\n" in output
