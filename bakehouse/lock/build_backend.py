@@ -16,6 +16,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from bakehouse.builder.build_inputs import BuildInputs
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.python_lock import normal_name
 from bakehouse.engine import daemon_info
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.engine.step_output import telling_lines
@@ -31,6 +33,7 @@ from bakehouse.lock.python import Index, LockedFile, Metadata
 from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.planner import bootstrapped_bases
 from bakehouse.plan.workspace import Workspace
+from bakehouse.resolve.compatibility import FRAMEWORKS
 from bakehouse.util.oci import PLATFORM, Sha256
 from bakehouse.util.terminal import Reporter
 
@@ -77,11 +80,16 @@ class Backends:
         with contextlib.ExitStack() as stack:
             fetcher = stack.enter_context(open_fetcher(project, self.report))
             sdist = _path(file, fetcher)
+            requires = ["pip>=23", *_build_requires(sdist)]
+            framework = _framework(requires, self.workspace.catalog)
+            if framework and (stated := sdist_metadata.recorded(sdist)):
+                # The index's newest build may take gigabytes, and is not the one of the image
+                self.report(f"{requirement} is built with {framework}; the metadata in its archive is taken")
+                return replace(stated, build_requires=tuple(requires[1:]))
             version = index.python_version if index.python_version in _BASES else [*_BASES][-1]
             base = bootstrapped_bases(self.workspace.catalog, self.workspace.apt_locks)[_BASES[version]]
             locked_base.ensure_with(fetcher, self.workspace, base, self.report)
             self.report(f"running the build backend of {requirement} in a container without network")
-            requires = ["pip>=23", *_build_requires(sdist)]
             settings = BuildSettings(project.state, BuildInputs(), self.on_event)
             on_base = replace(index, python_version=version, platform=PLATFORM)
             for _ in range(_MAX_STEPS):
@@ -174,6 +182,15 @@ def _build_requires(sdist: Path) -> tuple[str, ...]:
     except (ValueError, KeyError, TypeError, RecursionError):
         # Without a valid table, pip reports it
         return _DEFAULT_REQUIRES
+
+
+def _framework(requires: Sequence[str], catalog: Catalog) -> str | None:
+    """Return the first package among build requirements that the component of a framework installs."""
+    components = [catalog.components[name] for name in FRAMEWORKS if name in catalog.components]
+    upstreams = [component.upstream for component in components if component.upstream]
+    projects = {normal_name(project) for upstream in upstreams for project in upstream.projects}
+    names = (normal_name(Requirement(text).name) for text in requires)
+    return next((name for name in names if name in projects), None)
 
 
 def _missing(log: str) -> str:

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse.catalog.project import HOME
 from bakehouse.errors import BuildError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock import build_backend
 from bakehouse.lock.python import Index, LockedFile, Metadata, RunBackend, resolve
+from bakehouse.plan.workspace import open_workspace
 from tests.support.errors import error_text
 from tests.support.sdists import WITNESS, hostile, sdist
-from tests.support.wheels import wheel
+from tests.support.wheels import sha256, wheel
 
 STATIC = "Metadata-Version: 2.2\nName: bad\nVersion: 1.0\nRequires-Dist: six\n"
 
@@ -158,3 +160,23 @@ def test_build_requirements_are_read_from_the_archive(
     file = sdist(tmp_path, "bad", "1.0", files if project is None else {**files, "pyproject.toml": project})
 
     assert build_backend._build_requires(file) == requires
+
+
+def test_metadata_of_a_package_that_is_built_with_a_framework_is_read_from_the_archive(
+    tmp_path: Path, index: Index
+) -> None:
+    files = {
+        "PKG-INFO": "Metadata-Version: 2.1\nName: bad\nVersion: 1.0\nRequires-Dist: six\n",
+        "pyproject.toml": "[build-system]\nrequires = ['ninja', 'Torch>=2.1']",
+    }
+    archive = sdist(tmp_path, "bad", "1.0", files)
+    file = LockedFile(
+        "bad", "1.0", archive.name, sha256(archive), archive.stat().st_size, origin=archive.as_uri()
+    )
+    reports: list[str] = []
+    backends = build_backend.Backends(open_workspace(HOME), reports.append, lambda _: None)
+
+    metadata = backends.run("bad==1.0", file, index)
+
+    assert metadata == Metadata("bad", "1.0", ("six",), "", ("ninja", "Torch>=2.1"))
+    assert reports == ["bad==1.0 is built with torch; the metadata in its archive is taken"]
