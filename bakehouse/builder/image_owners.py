@@ -1,7 +1,8 @@
 """Record of the project directory that built each image, so that cleaning one keeps the images of others.
 
 Two projects, or two clones of one, may have images of the same name. Their names in the engine do not show
-which directory built them, and a label would give clones different digests.
+which directory built them, and a label would give clones different digests. The label with the key shows
+whether a record contains the image that a tag points to.
 """
 
 import json
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.catalog.project import ProjectSettings
+from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import EngineError
-from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.plan.model import LATEST, BootstrappedBase, Image, reference_of
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
 from bakehouse.util.hashing import key_of
@@ -32,6 +34,15 @@ def names_of(images: Iterable[Image]) -> frozenset[str]:
     images = tuple(images)
     bases = {image.base.reference for image in images if isinstance(image.base, BootstrappedBase)}
     return frozenset(bases.union(*(image.names for image in images)))
+
+
+def owned_name(name: str, stored: StoredImage) -> str:
+    """Return the recorded name of the image that a tag points to.
+
+    All tags but `latest` are keys. `latest` points to the last build, which may be of another project.
+    """
+    repository, _, tag = name.rpartition(":")
+    return reference_of(repository.partition("/")[2], stored.key) if tag == LATEST else name
 
 
 def record(project: ProjectSettings, names: Collection[str]) -> None:

@@ -182,7 +182,7 @@ def _unneeded_images(group: Sequence[Rehearsal], later: Iterable[Sequence[Rehear
 
 def _remove(references: Iterable[str], engine: Engine) -> None:
     for reference in references:
-        engine.remove_images(reference, ())
+        engine.remove_image(reference)
 
 
 def _write(rehearsal: Rehearsal, templates: Mapping[str, str], root: Path) -> None:

@@ -7,7 +7,7 @@ files as images instead.
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -95,12 +95,20 @@ class SentFiles:
         """Load the images of files into the engine, and return them as named contexts; remove old ones."""
         engine = self.context.engine
         names = {context: f"{_LOADED}{manifest.partition(':')[2]}" for context, manifest in manifests.items()}
+        self._remove_loaded({*names.values()})
         image_owners.record(self.context.project, names.values())
-        engine.remove_images(_LOADED, {*names.values()})
         for context, name in names.items():
             if not engine.image(name):
                 self.layout.load(manifests[context], [name])
         return {context: f"docker-image://{name}" for context, name in names.items()}
+
+    def _remove_loaded(self, kept: Collection[str]) -> None:
+        """Remove images of files that only the project loaded."""
+        owners = image_owners.read(self.context.project)
+        old = {name for name in owners.own.difference(kept) if name.startswith(_LOADED)}
+        for name in old.difference(owners.others):
+            self.context.engine.remove_image(name)
+        image_owners.forget(self.context.project, old)
 
     def _remembered(self, key: str, add: Callable[[], Digest]) -> Digest:
         """Return an image that is in the layout under a key, or add it."""

@@ -11,7 +11,7 @@ from bakehouse.builder.disk_estimate import layer_bytes
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.buildx import BakedImage
 from bakehouse.engine.protocol import Engine
-from bakehouse.plan.model import Image, RegistryBase
+from bakehouse.plan.model import LATEST, Image, RegistryBase, reference_of
 from bakehouse.util.files import write_whole
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
@@ -63,7 +63,7 @@ def kept_layers(project: ProjectSettings, engine: Engine) -> frozenset[str]:
     for path in (project.state / "built").glob("*.json"):
         with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
             content = parse_json(path.read_bytes())
-            stored = engine.image(f"bakehouse/{path.stem}:latest")
+            stored = engine.image(reference_of(path.stem, LATEST))
             if stored and stored.digest == content.get("stored"):
                 keys.update(map(str, content.get("layers", ())))
     return frozenset(keys)

@@ -32,7 +32,8 @@ def run(
     """Remove leftovers of ended runs and the project's images of older recipes; `everything` removes more.
 
     `everything` includes images of the current recipes, and build/. Images that another project directory
-    also built are kept. All projects share the file cache and the build cache, so their sizes are reported.
+    built are kept, even if the project once had their tag. All projects share the file cache and the build
+    cache, so their sizes are reported.
     `cache` removes the file cache. `build_cache` removes stages that no image of the project has from the
     build cache in a registry.
     """
@@ -53,17 +54,22 @@ def run(
     unneeded = sorted(owners.own - needed)
     with contextlib.closing(docker.connect()) as engine:
         swept = engine.sweep()
-        removed = [name for name in unneeded if name not in owners.others and engine.remove_images(name, ())]
-        left = [name for name in unneeded if name not in removed and engine.image(name)]
+        stored = {name: image for name in owners.own if (image := engine.image(name))}
+        pointed = {name: image_owners.owned_name(name, image) for name, image in stored.items()}
+        removable = {*owners.own}.difference(owners.others)
+        removed = [name for name in unneeded if pointed.get(name) in removable and engine.remove_image(name)]
         cached = engine.build_cache_bytes()
-    image_owners.forget(workspace.project, {*unneeded} - {*left} | {*owners.others})
-    for reference in removed:
-        report(f"removed image {reference}")
-    for reference in left:
-        if other := owners.others.get(reference):
-            report(f"kept image {reference}, which {other} built too")
-        else:
-            report(f"kept image {reference}, which a container uses")
+    left = [name for name in unneeded if name in pointed and name not in removed]
+    used = {name for name in left if pointed[name] in removable}
+    # `latest` may point to an image that has no other name any more
+    recorded = {pointed[name] for name in used.union(owners.own & needed) if name in pointed}
+    image_owners.forget(workspace.project, {*unneeded} - used - recorded)
+    for name in removed:
+        report(f"removed image {name}")
+    for name in left:
+        other = owners.others.get(pointed[name])
+        reason = f"{other} built" if other else "this project did not build"
+        report(f"kept image {name}, which {'a container uses' if name in used else reason}")
     if everything:
         shutil.rmtree(workspace.project.state, ignore_errors=True)
         report(f"removed {workspace.project.state}")

@@ -9,7 +9,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
@@ -194,21 +194,14 @@ class DockerEngine:
                 _remove_leftovers(api.volumes(filters=label)["Volumes"] or (), "Name", api.remove_volume),
             )
 
-    def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
+    def remove_image(self, name: str) -> bool:
         from docker.errors import APIError
 
-        removed = []
-        with translate_errors("remove images"):
-            # An unfiltered list fails while another program removes an image; `*` does not match a `/`.
-            pattern = {"reference": [f"{prefix}*", f"{prefix}*/*"]}
-            images = self._client.api.images(filters=pattern)
-            tags = {tag for image in images for tag in image["RepoTags"] or ()}
-            for tag in sorted(tag for tag in tags - set(kept) if tag.startswith(prefix)):
-                # A container may still use the image.
-                with contextlib.suppress(APIError):
-                    self._client.api.remove_image(tag)
-                    removed.append(tag)
-        return tuple(removed)
+        # It may be gone, or a container may still use it.
+        with translate_errors(f"remove image `{name}`"), contextlib.suppress(APIError):
+            self._client.api.remove_image(name)
+            return True
+        return False
 
     def build_cache_bytes(self) -> int:
         api = self._client.api

@@ -174,8 +174,8 @@ class Engine(Protocol):
     def sweep(self) -> CleanupCounts:
         """Remove the leftovers of ended runs."""
 
-    def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
-        """Remove images whose names begin with `prefix`, except `kept`; return the removed names."""
+    def remove_image(self, name: str) -> bool:
+        """Remove the name of an image, and the image with its last name; False if absent or in use."""
 
     def build_cache_bytes(self) -> int:
         """Return the size of BuildKit's build cache, which all projects share."""

@@ -134,7 +134,7 @@ def _temporary_image(project: ProjectSettings, engine: Engine) -> Iterator[str]:
     try:
         yield reference
     finally:
-        engine.remove_images(reference, ())
+        engine.remove_image(reference)
         image_owners.forget(project, [reference])
 
 

@@ -37,6 +37,8 @@ StageKey = NewType("StageKey", str)
 """64 hex digits: a hash of all inputs of a stage."""
 ImageKey = NewType("ImageKey", str)
 """64 hex digits: a hash of all inputs of an image."""
+LATEST = "latest"
+"""Tag of the last build of an image."""
 DNF_TEMPLATE = "dnf.j2"
 """Macros of images whose steps install packages with dnf; part of the keys of only these images."""
 
@@ -616,7 +618,7 @@ class Image:
     @property
     def reference(self) -> str:
         """The name of the built image on this machine."""
-        return _reference(self.name, self.key)
+        return reference_of(self.name, self.key)
 
     @property
     def inputs(self) -> dict[str, bytes]:
@@ -635,7 +637,7 @@ class Image:
     @property
     def names(self) -> tuple[str, str]:
         """All tags that a build sets, the one with the key first."""
-        return self.reference, _reference(self.name, "latest")
+        return self.reference, reference_of(self.name, LATEST)
 
     @property
     def target(self) -> str:
@@ -657,7 +659,8 @@ class Image:
         return sum(package.bytes for package in packages)
 
 
-def _reference(name: str, tag: str) -> str:
+def reference_of(name: str, tag: str) -> str:
+    """Return the name of an image on this machine, with a key or `LATEST` as its tag."""
     return f"bakehouse/{name}:{tag[:8]}"
 
 

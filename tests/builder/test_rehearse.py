@@ -3,7 +3,7 @@
 import io
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -62,9 +62,9 @@ class Engine(FakeEngine):
         super().__init__(lambda spec: Run(prints=printed))
         self.removed: list[str] = []
 
-    def remove_images(self, prefix: str, keep: Collection[str]) -> tuple[str, ...]:
-        self.removed.append(prefix)
-        return (prefix,)
+    def remove_image(self, name: str) -> bool:
+        self.removed.append(name)
+        return True
 
 
 class Rehearsals:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.builder import sent_files
+from bakehouse.builder import image_owners, sent_files
 from bakehouse.builder.bake import target_of
 from bakehouse.builder.build import open_context
 from bakehouse.builder.build_context import BuildContext, BuildOptions
@@ -46,14 +46,14 @@ def own_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def context(root: Path, *files: RequiredFile) -> BuildContext:
-    (root / "mirror").mkdir()
+    (root / "mirror").mkdir(parents=True)
     (root / "mirror" / PACKAGE.file).write_bytes(b"content")
     (root / "images/one").mkdir(parents=True)
     (root / "images/one/Dockerfile").write_text(f"FROM base\n{STEP}\n")
     local = LocalMirrors((root / "mirror",), HashCache(root / "hashes.json"))
     required = RequiredFiles(files, dict.fromkeys(files, ("one",)), (files,))
     downloads = Downloads(required, Fetcher(FileCache(root / "cache", print), local))
-    project = ProjectSettings(root, (), state_directory=root / "state")
+    project = ProjectSettings(root, (), state_directory=root / "state", user_state=root / "user")
     engine = FakeEngine(lambda spec: Run())
     return BuildContext(project, engine, Progress(io.StringIO(), Mode.LINES), downloads)
 
@@ -103,6 +103,25 @@ def test_an_engine_without_a_containerd_store_loads_the_files_as_images(
     assert name == f"bakehouse/files:{manifest.removeprefix('sha256:')}"
     assert received == [f"docker-image://{name}"]
     assert OciLayout(tmp_path / "state/remote/inputs").has_image(manifest)
+
+
+def test_images_of_files_of_other_projects_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_info, "inspect", lambda: replace(ENGINE, containerd_store=False))
+    monkeypatch.setattr(OciLayout, "load", lambda *_: None)
+    removed: list[str] = []
+    monkeypatch.setattr(FakeEngine, "remove_image", lambda _, name: removed.append(name))
+    own = context(tmp_path / "own", PACKAGE)
+    other = replace(own.project, root=tmp_path)
+    names = [f"bakehouse/files:{name}" for name in ("old", "shared", "others")]
+    for project, recorded in ((own.project, names[:2]), (other, names[1:])):
+        image_owners.record(project, ["bakehouse/one:0123abcd", *recorded])
+    targets = [target_of(IMAGE, tmp_path / "own/state")]
+
+    for _ in range(2):
+        sent_files.bake_with_files(targets, {"one": IMAGE}, own, lambda _: {"one": BAKED})
+
+    assert removed == ["bakehouse/files:old"]
+    assert "bakehouse/one:0123abcd" in image_owners.read(own.project).own
 
 
 def test_an_interrupted_transfer_is_repeated_with_another_digest(tmp_path: Path) -> None:

@@ -27,16 +27,15 @@ class Recorder(FakeEngine):
 
     def __init__(self) -> None:
         super().__init__(lambda spec: Run())
-        self.names: set[str] = set()
+        self.names: dict[str, str] = {}
+        """The key of the image that each name points to."""
         self.used: set[str] = set()
 
     def image(self, reference: str) -> StoredImage | None:
-        return StoredImage(DIGEST, 1) if reference in self.names else None
+        return StoredImage(DIGEST, 1, key=self.names[reference]) if reference in self.names else None
 
-    def remove_images(self, prefix: str, keep: Collection[str]) -> tuple[str, ...]:
-        removed = self.names & {prefix} - self.used
-        self.names -= removed
-        return tuple(removed)
+    def remove_image(self, name: str) -> bool:
+        return name not in self.used and bool(self.names.pop(name, ""))
 
     def build_cache_bytes(self) -> int:
         return 10_180_000_000
@@ -57,11 +56,11 @@ def project(tmp_path: Path) -> Workspace:
     return churn_project(tmp_path / "project")
 
 
-def churn_project(root: Path) -> Workspace:
+def churn_project(root: Path, python: str = '"3.11"') -> Workspace:
     """A project with the image `churn`; all projects of a user share the state directory."""
     tree = Tree(root)
     tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
-    tree.write("mine/images/churn.yaml", CHURN)
+    tree.write("mine/images/churn.yaml", CHURN.replace('"3.11"', python))
     return open_workspace(tree.root)
 
 
@@ -73,10 +72,12 @@ def cleaned(workspace: Workspace, *, everything: bool = False) -> list[str]:
 
 
 def built(workspace: Workspace, engine: Recorder, *older: str) -> frozenset[str]:
-    """Record a build of all images of a project, and of older ones; return the names of the former."""
-    names = image_owners.names_of(select(workspace, ["churn"]).plan.images)
+    """Record builds of older images, then of all images of a project; return the names of the latter."""
+    images = select(workspace, ["churn"]).plan.images
+    names = image_owners.names_of(images)
     image_owners.record(workspace.project, {*names, *older})
-    engine.names |= {*names, *older}
+    engine.names |= {name: name.rpartition(":")[2] for name in older}
+    engine.names |= dict.fromkeys(names, images[0].key)
     return names
 
 
@@ -84,12 +85,13 @@ def test_images_of_older_recipes_are_removed(engine: Recorder, project: Workspac
     names = built(project, engine, "bakehouse/churn:0123abcd")
 
     assert cleaned(project) == ["removed image bakehouse/churn:0123abcd"]
-    assert engine.names == names
+    assert engine.names.keys() == names
     assert cleaned(project) == []
 
 
 def test_images_of_deleted_recipes_are_removed(engine: Recorder, project: Workspace) -> None:
     built(project, engine, "bakehouse/renamed:0123abcd", "bakehouse/renamed:latest")
+    engine.names["bakehouse/renamed:latest"] = "0123abcd"
 
     assert cleaned(project) == [
         "removed image bakehouse/renamed:0123abcd",
@@ -101,15 +103,15 @@ def test_images_that_another_directory_built_are_kept(
     engine: Recorder, project: Workspace, tmp_path: Path
 ) -> None:
     clone = churn_project(tmp_path / "clone")
-    engine.names.add("bakehouse/churn:unknown")
+    engine.names["bakehouse/churn:unknown"] = "unknown"
     built(clone, engine, "bakehouse/churn:0123abcd")
     built(project, engine, "bakehouse/churn:0123abcd", "bakehouse/churn:4567ef01")
 
     assert cleaned(project) == [
         "removed image bakehouse/churn:4567ef01",
-        f"kept image bakehouse/churn:0123abcd, which {clone.project.root} built too",
+        f"kept image bakehouse/churn:0123abcd, which {clone.project.root} built",
     ]
-    assert {"bakehouse/churn:unknown", "bakehouse/churn:0123abcd"} <= engine.names
+    assert {"bakehouse/churn:unknown", "bakehouse/churn:0123abcd"} <= engine.names.keys()
     # It belongs to the clone alone now.
     assert cleaned(clone) == ["removed image bakehouse/churn:0123abcd"]
 
@@ -130,6 +132,55 @@ def test_all_images_of_the_project_and_their_bases_are_removed(engine: Recorder,
 
     assert cleaned(project, everything=True) == [f"removed image {name}" for name in sorted(names)]
     assert any(name.startswith("bakehouse/debian:") for name in names)
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_tag_that_another_project_moved_is_kept(
+    engine: Recorder, project: Workspace, tmp_path: Path, is_recorded: bool
+) -> None:
+    """Without a record of it, the other project belongs to another user of the same engine."""
+    built(project, engine)
+    other = churn_project(tmp_path / "other", '"3.12"')
+    names = built(other, engine)
+    if not is_recorded:
+        image_owners.forget(other.project, names)
+    reason = f"{other.project.root} built" if is_recorded else "this project did not build"
+
+    assert f"kept image bakehouse/churn:latest, which {reason}" in cleaned(project, everything=True)
+    assert engine.names["bakehouse/churn:latest"][:8] in {name.rpartition(":")[2] for name in names}
+    assert cleaned(project, everything=True) == []
+
+
+def test_a_project_removes_the_tag_that_it_moved(
+    engine: Recorder, project: Workspace, tmp_path: Path
+) -> None:
+    other = churn_project(tmp_path / "other", '"3.12"')
+    built(other, engine)
+    built(project, engine)
+
+    assert "removed image bakehouse/churn:latest" in cleaned(project, everything=True)
+
+
+def test_cleaning_does_not_forget_tags_that_are_still_needed(
+    engine: Recorder, project: Workspace, tmp_path: Path
+) -> None:
+    other = churn_project(tmp_path / "other", '"3.12"')
+    built(other, engine)
+    names = built(project, engine)
+
+    assert cleaned(project) == []
+    cleaned(other, everything=True)
+    assert names <= engine.names.keys()
+
+
+def test_a_tag_that_still_points_to_an_older_image_is_removed_later(
+    engine: Recorder, project: Workspace
+) -> None:
+    built(project, engine, "bakehouse/churn:0123abcd")
+    engine.names["bakehouse/churn:latest"] = "0123abcd"
+
+    assert cleaned(project) == ["removed image bakehouse/churn:0123abcd"]
+    assert "removed image bakehouse/churn:latest" in cleaned(project, everything=True)
 
 
 def test_an_image_that_a_container_uses_is_removed_later(engine: Recorder, project: Workspace) -> None:
@@ -156,7 +207,7 @@ def test_a_damaged_record_of_another_project_stops_before_anything_is_removed(
         "\n"
         "hint: remove it: `bake build` in its project recreates it\n"
     )
-    assert engine.names == {*names, "bakehouse/churn:0123abcd"}
+    assert engine.names.keys() == {*names, "bakehouse/churn:0123abcd"}
 
 
 def test_the_size_of_the_build_cache_is_reported(engine: Recorder, project: Workspace) -> None:

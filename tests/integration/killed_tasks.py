@@ -16,13 +16,12 @@ import pytest
 
 from bakehouse.engine import dockerd
 from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
-from bakehouse.engine.docker import connect
 from bakehouse.maintain.isolated_engine import isolated_engine
 from tests.integration import killed_clusters
 from tests.integration.projects import base
 from tests.support.full_disks import Place, SmallDisk
 from tests.support.killed_commands import Command, Strike, run
-from tests.support.programs import docker
+from tests.support.programs import docker, remove_images
 
 ENGINES = DaemonPaths().state / "engines"
 _COMPONENT = """\
@@ -112,8 +111,7 @@ class Tasks:
 
     def remove(self) -> None:
         """Remove the image, and its stage from the build cache."""
-        with contextlib.closing(connect()) as engine:
-            engine.remove_images(f"bakehouse/{self.image}", ())
+        remove_images(self.image)
         listed = docker("buildx", "du", "--verbose")
         for record in listed.split("\n\n"):
             fields = dict(line.partition(":")[::2] for line in record.splitlines())

@@ -1,6 +1,5 @@
 """Images built a second time on an engine of their own: the same, and one that can't be."""
 
-import contextlib
 from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
@@ -8,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.engine import docker
 from bakehouse.errors import DifferenceError
 from bakehouse.maintain import reproduce
 from bakehouse.maintain.isolated_engine import AHEAD_DAYS
 from bakehouse.plan.workspace import open_workspace, select
+from tests.support.programs import remove_images
 
 pytestmark = [pytest.mark.engine, pytest.mark.projects]
 
@@ -20,8 +19,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.projects]
 @pytest.fixture
 def _no_noisy_image_is_left() -> Iterator[None]:
     yield
-    with contextlib.closing(docker.connect()) as engine:
-        engine.remove_images("bakehouse/noisy", ())
+    remove_images("noisy")
 
 
 _NOISY = 'run: ["date +%s > /opt/made && touch /opt/$(date +%F)"]\n'

@@ -139,8 +139,8 @@ class FakeEngine:
     def read_config(self, reference: str) -> bytes:
         return image_archive.walk_to_config((self.archives[reference],))
 
-    def remove_images(self, prefix: str, keep: Collection[str]) -> tuple[str, ...]:
-        return ()
+    def remove_image(self, name: str) -> bool:
+        return False
 
     def build_cache_bytes(self) -> int:
         return 0

@@ -17,6 +17,13 @@ def docker(*arguments: str) -> str:
     return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout
 
 
+def remove_images(image: str) -> None:
+    """Remove all names of an image that Bakehouse built."""
+    names = docker("image", "ls", "--format={{.Repository}}:{{.Tag}}", f"bakehouse/{image}").split()
+    if names:
+        docker("image", "rm", *names)
+
+
 def install(directory: Path, wheel: Path, *options: str, python: str = sys.executable) -> Path:
     """Install a wheel into a new environment; return the directory of its programs."""
     subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", python, directory], check=True)

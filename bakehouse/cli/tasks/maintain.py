@@ -265,7 +265,7 @@ def clean(context: Context, all: bool = False, cache: bool = False, build_cache:
     """
     Remove containers and networks of ended runs, and images of older recipes.
 
-    Images that another project or clone built too are kept.
+    Images that another project or clone built are kept.
 
     bake clean
     bake clean --all
