@@ -47,6 +47,7 @@ ANSWER_SECONDS = 20
 """apt may download its package lists first."""
 _CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
 _CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+_NO_ECR = "nothing can be pushed to Amazon ECR; the local registry works"
 GIGABYTE = 10**9
 FLEET_GIGABYTES = 20
 """Twice the bytes of the catalogue's four images: the engine's store keeps each layer packed and unpacked."""
@@ -66,8 +67,9 @@ class DoctorCheck:
     state: CheckState
     detail: str
     cost: str = ""
-    """Effect on the user if it is missing or unknown."""
+    """Effect on the user; never empty if it is missing or unknown."""
     hint: str = ""
+    """How to get it; never empty if it is missing or unknown."""
 
 
 def examine(
@@ -123,10 +125,12 @@ def builder_finding(builder: str, check: BuilderCheck) -> DoctorCheck:
     if check.fault:
         answer = "".join(f": {value}" for _, value in check.fault.facts)
         cost = f"no image can be built on {builder}"
-        return DoctorCheck(
-            check.name, CheckState.MISSING, f"{check.fault.message}{answer}", cost, check.fault.hint
-        )
-    return DoctorCheck(check.name, CheckState.OK if check.is_known else CheckState.UNKNOWN, check.detail)
+        hint = check.fault.hint or f"run `docker buildx inspect {builder}`"
+        return DoctorCheck(check.name, CheckState.MISSING, f"{check.fault.message}{answer}", cost, hint)
+    if check.unknown:
+        cost = f"builds on {builder} may fail"
+        return DoctorCheck(check.name, CheckState.UNKNOWN, check.detail, cost, check.unknown)
+    return DoctorCheck(check.name, CheckState.OK, check.detail)
 
 
 def require_complete(findings: Iterable[DoctorCheck]) -> None:
@@ -207,7 +211,8 @@ def host_findings(
         [problem] = host.diagnostics
         detail = "; ".join((problem.message, *(value for _, value in problem.facts)))
         cost = "no image can be built, tested or run"
-        return (DoctorCheck(name, CheckState.MISSING, detail, cost, problem.hint),)
+        hint = problem.hint or "restart the engine, and check that `docker run` starts a container"
+        return (DoctorCheck(name, CheckState.MISSING, detail, cost, hint),)
     kernel = "the kernel of this host" if host.same_kernel else "another kernel than this host"
     start = DoctorCheck(
         name,
@@ -256,7 +261,8 @@ def cache_finding(limit: str | None) -> DoctorCheck:
         return DoctorCheck(name, CheckState.OK, f"limited to {limit}")
     if limit is None:
         cost = "the cache may be deleted too early, which repeats builds, or never"
-        return DoctorCheck(name, CheckState.UNKNOWN, "this engine does not report its limit", cost)
+        hint = "check `builder.gc` in daemon.json on the engine's machine"
+        return DoctorCheck(name, CheckState.UNKNOWN, "this engine does not report its limit", cost, hint)
     cost = "the build cache grows until the disk is full"
     hint = 'add {"builder": {"gc": {"enabled": true, "defaultKeepStorage": "40GB"}}} to its daemon.json'
     return DoctorCheck(name, CheckState.MISSING, "the engine's configuration sets no limit", cost, hint)
@@ -277,12 +283,13 @@ def disk_finding(directory: Path | str, free: int) -> DoctorCheck:
 def gpu_finding(reply: ProgramResult, engine: Daemon | UnavailableDaemon) -> DoctorCheck:
     """Return the GPUs that nvidia-smi lists, and whether containers can use them."""
     cost = "NCCL is not tested: smoke checks run on the CPU, through gloo"
+    hint = "install NVIDIA's driver if this machine has GPUs; otherwise test with `bake smoke --on`"
     if reply.code == 127:
-        return DoctorCheck("GPUs", CheckState.MISSING, "none: nvidia-smi is not installed", cost)
+        return DoctorCheck("GPUs", CheckState.MISSING, "none: nvidia-smi is not installed", cost, hint)
     cards = [line.rpartition(",") for line in reply.out.splitlines() if "," in line]
     if reply.code != 0 or not cards:
         output = " ".join((reply.out + reply.err).split()) or "nvidia-smi lists none"
-        return DoctorCheck("GPUs", CheckState.MISSING, output, cost)
+        return DoctorCheck("GPUs", CheckState.MISSING, output, cost, hint)
     kinds = {name: [card[0] for card in cards].count(name) for name, _, _ in cards}
     detail = ", ".join(f"{count} x {name}" for name, count in kinds.items()) + f", driver{cards[0][2]}"
     if isinstance(engine, UnavailableDaemon) or "nvidia" in engine.runtimes:
@@ -330,7 +337,8 @@ def registry_finding(host: str, ask: Callable[[], HttpReply]) -> DoctorCheck:
         return f"{host} answers"
 
     cost = "images with a base from there cannot be built; images on a bootstrapped Debian base can"
-    return _asked("image registry", check_host, cost)
+    hint = "check the network and HTTPS_PROXY; set `ca` in [tool.bakehouse] to the CA bundle of a proxy"
+    return _asked("image registry", check_host, cost, hint)
 
 
 def target_finding(ask: Callable[[], str], name: str) -> DoctorCheck:
@@ -341,15 +349,15 @@ def target_finding(ask: Callable[[], str], name: str) -> DoctorCheck:
 
 def region_finding(ask: Callable[[], str]) -> DoctorCheck:
     """Return the AWS region."""
-    return _asked("AWS region", ask, "nothing can be pushed to Amazon ECR; the local registry works")
+    return _asked("AWS region", ask, _NO_ECR, "set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION")
 
 
 def aws_finding(ask: Callable[[], str]) -> DoctorCheck:
     """Return the AWS identity of this machine."""
-    return _asked("AWS identity", ask, "nothing can be pushed to Amazon ECR; the local registry works")
+    return _asked("AWS identity", ask, _NO_ECR, "log in, such as with `aws sso login`, or set AWS_PROFILE")
 
 
-def _asked(name: str, ask: Callable[[], str], cost: str, hint: str = "") -> DoctorCheck:
+def _asked(name: str, ask: Callable[[], str], cost: str, hint: str) -> DoctorCheck:
     """Return the answer to a question as a finding; after an error, it is missing."""
     try:
         return DoctorCheck(name, CheckState.OK, bounded(ask, time.monotonic() + ANSWER_SECONDS))
@@ -564,7 +572,8 @@ def _room(
     limit = cache_finding(dockerd.configured_cache_limit(engine.endpoint) if is_visible else None)
     if host.free is None:
         detail = "the free space on the engine's disk is unknown"
-        return (limit, DoctorCheck("disk", CheckState.UNKNOWN, detail, "a build may fill the engine's disk"))
+        cost, hint = "a build may fill the engine's disk", "run `df` on the engine's machine"
+        return (limit, DoctorCheck("disk", CheckState.UNKNOWN, detail, cost, hint))
     return (limit, disk_finding(engine.data_root, host.free))
 
 

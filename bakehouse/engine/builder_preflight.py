@@ -68,8 +68,8 @@ class BuilderCheck:
     name: str
     detail: str
     fault: Diagnostic | None = None
-    is_known: bool = True
-    """False if the builder does not report the fact."""
+    unknown: str = ""
+    """How to find out, if the builder does not report the fact."""
 
 
 def preflight(
@@ -357,13 +357,14 @@ def _worker_checks(builder: Builder, run: Program, until: float) -> Iterator[Bui
             yield BuilderCheck("BuildKit", "", _fault(message, hint, worker.error).diagnostics[0])
         elif worker.status != "running":
             detail = f"node {node.name} is {worker.status or 'not started'}; the first build starts it"
-            yield BuilderCheck("BuildKit", detail, is_known=False)
+            start = f"run `docker buildx inspect --bootstrap {builder.name}` to start it now"
+            yield BuilderCheck("BuildKit", detail, unknown=start)
         else:
             yield _version_check(node, worker.version)
             yield _platform_check(node, worker.platforms)
             limit = f"limited to {worker.cache_limit}" if worker.cache_limit else "without a known limit"
             detail = f"{limit}; BuildKit does not report its free disk space"
-            yield BuilderCheck("build cache", detail, is_known=False)
+            yield BuilderCheck("build cache", detail, unknown="run `df` on the builder's machine")
 
 
 def _version_check(node: BuilderNode, version: str) -> BuilderCheck:
@@ -371,7 +372,8 @@ def _version_check(node: BuilderNode, version: str) -> BuilderCheck:
     number = (int(match[1]), int(match[2])) if match else (0, 0)
     if number == (0, 0):
         # A package of a distribution may be built without the version.
-        return BuilderCheck("BuildKit", f"node {node.name} does not report its version", is_known=False)
+        detail, oldest = f"node {node.name} does not report its version", ".".join(map(str, OLDEST_BUILDKIT))
+        return BuilderCheck("BuildKit", detail, unknown=f"check that it is {oldest} or newer")
     if number < OLDEST_BUILDKIT:
         oldest = ".".join(map(str, OLDEST_BUILDKIT))
         message = f"BuildKit {version} of builder node `{node.name}` is too old"

@@ -263,12 +263,12 @@ _MISSING: Mapping[Feature, tuple[str, str, str]] = {
     ),
     Feature.MEMORY_LIMIT: (
         "the container engine cannot limit the memory of containers",
-        "its cgroup has no memory controller, so it ignores the limit",
+        "its cgroup has no memory controller, so jobs with this limit cannot run",
         _DELEGATE,
     ),
     Feature.CPU_LIMIT: (
         "the container engine cannot limit the cores of containers",
-        "its cgroup has no cpu controller, so it ignores the limit",
+        "its cgroup has no cpu controller, so jobs with this limit cannot run",
         _DELEGATE,
     ),
     Feature.NATIVE_DIFF: (

@@ -36,6 +36,7 @@ NO_ENGINE = UnavailableDaemon(UnavailableReason.NOT_RUNNING, "unix:///var/run/do
 CARDS = "NVIDIA H200, 570.86.15\nNVIDIA H200, 570.86.15\n"
 HTML = {"Content-Type": "text/html"}
 NO_NCCL = "NCCL is not tested: smoke checks run on the CPU, through gloo"
+GPU_HINT = "install NVIDIA's driver if this machine has GPUs; otherwise test with `bake smoke --on`"
 
 
 HERE = EngineHost("172.17.0.1", "172.17.0.1", shares_files=True, same_kernel=True, free=10**12)
@@ -106,6 +107,7 @@ def test_an_engine_that_cannot_start_containers() -> None:
             CheckState.MISSING,
             f"the container engine could not start a container; {answer}",
             "no image can be built, tested or run",
+            "restart the engine, and check that `docker run` starts a container",
         ),
     )
     assert doctor._room(ENGINE, problem, Path()) == ()
@@ -117,6 +119,7 @@ def test_the_disk_of_an_engine_is_the_one_that_its_containers_see() -> None:
         CheckState.UNKNOWN,
         "this engine does not report its limit",
         "the cache may be deleted too early, which repeats builds, or never",
+        "check `builder.gc` in daemon.json on the engine's machine",
     )
 
     assert doctor._room(ENGINE, EngineHost(free=79 * 10**9), Path()) == (
@@ -130,6 +133,7 @@ def test_the_disk_of_an_engine_is_the_one_that_its_containers_see() -> None:
             CheckState.UNKNOWN,
             "the free space on the engine's disk is unknown",
             "a build may fill the engine's disk",
+            "run `df` on the engine's machine",
         ),
     )
 
@@ -181,18 +185,32 @@ def test_findings_of_a_builder() -> None:
         doctor.builder_finding("far", check)
         for check in (
             BuilderCheck("platform", "linux/amd64"),
-            BuilderCheck("build cache", "without a known limit", is_known=False),
+            BuilderCheck("build cache", "without a known limit", unknown="run `df` there"),
             BuilderCheck("BuildKit", "", fault),
+            BuilderCheck("TLS", "", Diagnostic("it does not answer")),
         )
     ] == [
         DoctorCheck("platform", CheckState.OK, "linux/amd64"),
-        DoctorCheck("build cache", CheckState.UNKNOWN, "without a known limit"),
+        DoctorCheck(
+            "build cache",
+            CheckState.UNKNOWN,
+            "without a known limit",
+            "builds on far may fail",
+            "run `df` there",
+        ),
         DoctorCheck(
             "BuildKit",
             CheckState.MISSING,
             "BuildKit of builder node `far0` failed: unavailable",
             "no image can be built on far",
             "wait",
+        ),
+        DoctorCheck(
+            "TLS",
+            CheckState.MISSING,
+            "it does not answer",
+            "no image can be built on far",
+            "run `docker buildx inspect far`",
         ),
     ]
 
@@ -219,12 +237,12 @@ def test_each_lack_is_named_with_what_it_costs() -> None:
         (
             "memory limits",
             CheckState.MISSING,
-            "its cgroup has no memory controller, so it ignores the limit",
+            "its cgroup has no memory controller, so jobs with this limit cannot run",
         ),
         (
             "limits of cores",
             CheckState.MISSING,
-            "its cgroup has no cpu controller, so it ignores the limit",
+            "its cgroup has no cpu controller, so jobs with this limit cannot run",
         ),
         (
             "layers",
@@ -312,7 +330,7 @@ def test_a_disk_that_is_nearly_full() -> None:
 
 def test_a_machine_without_gpus() -> None:
     assert doctor.gpu_finding(ProgramResult(127, ""), ENGINE) == DoctorCheck(
-        "GPUs", CheckState.MISSING, "none: nvidia-smi is not installed", NO_NCCL
+        "GPUs", CheckState.MISSING, "none: nvidia-smi is not installed", NO_NCCL, GPU_HINT
     )
 
 
@@ -360,7 +378,7 @@ def test_a_driver_that_does_not_work() -> None:
     message = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
 
     assert doctor.gpu_finding(ProgramResult(9, message), ENGINE) == DoctorCheck(
-        "GPUs", CheckState.MISSING, message.strip(), NO_NCCL
+        "GPUs", CheckState.MISSING, message.strip(), NO_NCCL, GPU_HINT
     )
 
 
@@ -392,6 +410,7 @@ def test_a_registry_that_is_not_there(reply: HttpReply | SourceError, why: str) 
         CheckState.MISSING,
         f"registry.example: {why}",
         "images with a base from there cannot be built; images on a bootstrapped Debian base can",
+        "check the network and HTTPS_PROXY; set `ca` in [tool.bakehouse] to the CA bundle of a proxy",
     )
 
 
@@ -423,6 +442,20 @@ def test_no_aws_identity() -> None:
         "nothing can be pushed to Amazon ECR; the local registry works",
         "run `aws configure sso`",
     )
+
+
+@pytest.mark.parametrize(
+    ("ask", "hint"),
+    [
+        (doctor.region_finding, "set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION"),
+        (doctor.aws_finding, "log in, such as with `aws sso login`, or set AWS_PROFILE"),
+    ],
+)
+def test_aws_without_an_answer(ask: Callable[[Callable[[], str]], DoctorCheck], hint: str) -> None:
+    finding = ask(refuse())
+
+    cost = "nothing can be pushed to Amazon ECR; the local registry works"
+    assert (finding.state, finding.cost, finding.hint) == (CheckState.MISSING, cost, hint)
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def test_an_engine_whose_cgroup_lacks_a_controller(
 ) -> None:
     assert refusal(engine("containerd", **{field: False}), feature) == (
         f"error: the container engine cannot limit the {what} of containers\n"
-        f"  because its cgroup has no {controller} controller, so it ignores the limit\n"
+        f"  because its cgroup has no {controller} controller, so jobs with this limit cannot run\n"
         "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
         "\n"
         "hint: add `Delegate=cpu memory pids` to the systemd unit `user@.service`, or use an engine with root"
