@@ -34,7 +34,9 @@ from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import interpreter
 from bakehouse.lock.index_conflicts import ChosenFile, refuse_conflicts
+from bakehouse.util.format import format_names
 from bakehouse.util.oci import ARM64, PLATFORM
+from bakehouse.util.suggest import nearest
 from bakehouse.util.tempdir import scratch_directory
 
 _MACHINES = {PLATFORM: "x86_64", ARM64: "aarch64"}
@@ -44,6 +46,7 @@ _MAX_CONCURRENT_REQUESTS = 8
 _NO_SOLUTION = 1
 """uv's exit code if no versions fit; it differs for an unreachable index."""
 _NOT_FOUND = re.compile(r"(\S+) was not found in the (?:package registry|provided package locations)")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NEEDS_BACKEND = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _WITH_DEPENDENTS = (
     "--format=requirements.txt",
@@ -411,25 +414,45 @@ def _run_uv(
                 break
             known[unknown[1]] = _metadata(unknown[1], index, is_alone="--no-deps" in options)
         if result.returncode != 0:
-            raise _uv_error(result, requirements, index)
+            raise _uv_error(result, requirements, constraints, index)
         index.results[key] = _uv_rows(output.read_text(), options, index)
         return index.results[key]
 
 
 def _uv_error(
-    result: subprocess.CompletedProcess[str], requirements: Sequence[str], index: Index
+    result: subprocess.CompletedProcess[str],
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
 ) -> ConflictError | BuildError:
     tail = tuple(result.stderr.splitlines()[-interpreter.MAX_LINES :])
     names = ", ".join(f"`{requirement}`" for requirement in requirements)
     if result.returncode == _NO_SOLUTION:
         missing = _NOT_FOUND.findall(result.stderr)
         _require_access(missing, index)
-        return ConflictError(f"no versions satisfy {names}", tail=tail, hint=_INDEX_HINT if missing else "")
+        hint = _missing_hint(missing, requirements, constraints) if missing else ""
+        return ConflictError(f"no versions satisfy {names}", tail=tail, hint=hint)
     return BuildError(
         f"uv failed to find versions of {names}",
         tail=tail,
         hint=_INDEX_HINT if "Failed to fetch" in result.stderr else "",
     )
+
+
+def _missing_hint(missing: Iterable[str], requirements: Iterable[str], constraints: Iterable[str]) -> str:
+    """Return a hint about packages that no index has. Only the user's own requirements can be misspelt."""
+    own = {canonicalize_name(name) for name in _names(requirements)}
+    misspelt = [name for name in dict.fromkeys(missing) if name in own]
+    if not misspelt:
+        return _INDEX_HINT
+    locked = _names(constraints)
+    near = [name for name in (nearest(word, locked) for word in misspelt) if name]
+    meant = f" (did you mean {format_names(near)}?)" if near else ""
+    return f"check the spelling of {format_names(misspelt)}{meant}; {_INDEX_HINT}"
+
+
+def _names(requirements: Iterable[str]) -> list[str]:
+    return [match[0] for match in map(_NAME.match, requirements) if match]
 
 
 def _uv_rows(text: str, options: Sequence[str], index: Index) -> list[Mapping[str, Any]]:

@@ -143,6 +143,22 @@ def test_what_cannot_be_had_is_reported_in_uvs_words(tmp_path: Path, index: Inde
     assert diagnostic.hint == "the indexes of this machine's pip are used; run `pip config list` to see them"
 
 
+@pytest.mark.parametrize(
+    ("constraint", "meant"), [("six==1.0", ""), ("Pandas==2.0", " (did you mean `Pandas`?)")]
+)
+def test_a_misspelt_name_is_to_be_checked_first(
+    tmp_path: Path, index: Index, constraint: str, meant: str
+) -> None:
+    wheel(tmp_path / "wheels", "top", "1.0")
+    with pytest.raises(ConflictError) as caught:
+        resolve(["top", "Pandsa>=2"], [constraint], index)
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.hint == (
+        f"check the spelling of `pandsa`{meant}; "
+        "the indexes of this machine's pip are used; run `pip config list` to see them"
+    )
+
+
 def test_a_package_is_not_called_missing_if_an_index_rejects_the_login(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
