@@ -246,6 +246,11 @@ def _has_default(name: str, value: object) -> bool:
     return value == default if default else not value
 
 
+def lock_path(locks: Path, image: str) -> Path:
+    """Return the lock of the ledger file of an image."""
+    return locks / f"releases-{image}.lock"
+
+
 def append(path: Path, new: ReleaseRecord, locks: Path) -> tuple[ReleaseRecord, ...]:
     """Add a record to the ledger at `path`, safe against concurrent writers; return all records.
 
@@ -255,7 +260,7 @@ def append(path: Path, new: ReleaseRecord, locks: Path) -> tuple[ReleaseRecord, 
     from bakehouse.util.file_lock import exclusive
 
     # The record may have a former name of the image
-    with exclusive(locks / f"releases-{path.parent.name}.lock"):
+    with exclusive(lock_path(locks, path.parent.name)):
         entries = load_entries(path)
         extended = add_entry(entries, LedgerEntry.of(new))
         if extended != entries:

@@ -17,6 +17,7 @@ from bakehouse.ledger.releases import (
     former_names,
     load,
     load_entries,
+    lock_path,
     text_of_entries,
 )
 from bakehouse.ledger.s3_ledger import S3Ledger
@@ -128,7 +129,7 @@ class FileLedger:
             return False
         with contextlib.ExitStack() as stack:
             for name in sorted((former, image)):
-                stack.enter_context(exclusive(self._locks / f"releases-{name}.lock"))
+                stack.enter_context(exclusive(lock_path(self._locks, name)))
             entries = {entry.identity: entry for entry in (*load_entries(old), *load_entries(path))}
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, text_of_entries(tuple(entries.values())))
@@ -151,7 +152,7 @@ class FileLedger:
     def update(self, image: str, team: S3Ledger) -> tuple[ReleaseRecord, ...]:
         """Copy the team's records into an image's file; records that only the file has come first."""
         path = self._path(image)
-        with exclusive(self._locks / f"releases-{image}.lock"):
+        with exclusive(lock_path(self._locks, image)):
             own = load_entries(path)
             names = dict.fromkeys((*(entry.record.image for entry in own), image))
             shared = tuple(entry for name in names for entry in team.entries(name, own))
