@@ -13,7 +13,8 @@ import pytest
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.trust_settings import ScanRules
 from bakehouse.errors import Diagnostic, TrustError, UsageError
-from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan
+from bakehouse.ledger.image_uris import newest
+from bakehouse.ledger.releases import ReleasedFindings, ReleasedRollback, ReleasedScan
 from bakehouse.ledger.store import open_ledger
 from bakehouse.publish import scan_signing
 from bakehouse.publish.attest import Bundler
@@ -42,7 +43,7 @@ from tests.support.signed_statements import signed
 from tests.support.signing_keys import KeyFiles
 from tests.support.teams import NOW, Team, image_in_registry
 
-OTHER = Digest("sha256:" + "5f" * 32)
+OTHER, FIXED = Digest("sha256:" + "5f" * 32), Digest("sha256:" + "6f" * 32)
 DAY = timedelta(days=1)
 
 
@@ -418,6 +419,31 @@ def test_a_signed_scan_is_recorded_in_the_ledger(project: ProjectSettings, key: 
         waived_until="",
         not_scanned=("files",),
     )
+
+
+def test_a_scan_of_a_rolled_back_release_is_not_another_roll_back(
+    project: ProjectSettings, key: KeyFiles
+) -> None:
+    ledger = open_ledger(project)
+    [first] = ledger.records("mpi-cpu")
+    first = replace(first, candidate=False, tested=True, tags=("mpi-cpu-20261120-0123abcd",))
+    bad, fixed = (replace(first, digest=digest, key=digest[7:], regions=()) for digest in (OTHER, FIXED))
+    bad, fixed = (
+        replace(record, image_uri=f"{record.registry}/{record.repository}@{record.digest}")
+        for record in (bad, fixed)
+    )
+    rollback = ReleasedRollback("2026-11-22T10:00:00Z", bad.digest)
+    back = replace(first, date="2026-11-22", rollback=rollback)
+    for record in (first, bad, back, replace(fixed, date="2026-11-22")):
+        ledger.add(record)
+    assert newest(project, "mpi-cpu").digest == FIXED
+
+    records = require_all_published(project, [IMAGE])
+    sign_scans(project, records, CLEAN, NOW, Bundler(key.signer), print)
+
+    scanned = ledger.records("mpi-cpu")[-1]
+    assert (scanned.digest, scanned.rollback, len(scanned.scans)) == (first.digest, None, 1)
+    assert newest(project, "mpi-cpu").digest == FIXED
 
 
 def test_the_newest_scan_of_each_key_stays_in_the_ledger() -> None:
