@@ -328,7 +328,8 @@ def by_release(records: Sequence[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
     """Return records in the order in which their digests became the latest release.
 
     Releasing a digest again does not make it newer, but a roll-back to it does. Days and times of roll-backs
-    order the records of several machines, whose lines a merge puts in any order.
+    order the records of several machines, whose lines a merge puts in any order. Records have no time, so
+    releases of one day have the order of their lines.
     """
     order = _release_order(
         [

@@ -1,7 +1,7 @@
 """Makes an earlier release of an image the latest again, in all registries that have it."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -44,10 +44,15 @@ def roll_back(
     digest = release_names.find_digest(name, released, release)
     # The newest record of a registry has the latest facts, such as attachments
     records = tuple({record.registry: record for record in released if record.digest == digest}.values())
+    # Of a renamed image, the tag in the former repository has the former name
+    tag = next((record.image for record in released if record.digest == digest), name)
     push_options = push_options_for(project, options)
     with contextlib.ExitStack() as stack:
         places = [
-            (place, stack.enter_context(destination.registry(project, place.registry, progress)))
+            (
+                replace(place, image=tag),
+                stack.enter_context(destination.registry(project, place.registry, progress)),
+            )
             for place in {place.registry: place for record in records for place in record.locations}.values()
         ]
         tagged = [
@@ -65,8 +70,11 @@ def roll_back(
                 progress(f"{name}: {short(Digest(digest))} is the latest release already")
                 continue
             rollback = ReleasedRollback(f"{now:%Y-%m-%dT%H:%M:%SZ}", latest.digest)
-            ledger.add(replace(record, date=f"{now:%Y-%m-%d}", rollback=rollback))
+            # Look-ups in a ledger in S3 find only records of the present name
+            ledger.add(replace(record, image=name, date=f"{now:%Y-%m-%d}", rollback=rollback))
             progress(f"{name}: rolled back from {short(Digest(latest.digest))} to {short(Digest(digest))}")
+            for uri in _unmoved_tags(latest, places, push_options):
+                progress(f"warning: tag `{uri}` was not moved, because this release is in another repository")
         _move_tags(tagged, push_options, progress)
     return records
 
@@ -86,6 +94,20 @@ def _has_tag(place: ReleaseRecord, registry: Registry, options: PushOptions) -> 
         raise PublishError(
             f"could not query `{place.registry}`: {error}", hint="nothing was changed"
         ) from error
+
+
+def _unmoved_tags(
+    latest: ReleaseRecord, places: Sequence[tuple[ReleaseRecord, Registry]], options: PushOptions
+) -> Iterator[str]:
+    """Yield the moving tags of the replaced release in repositories that lack the present one."""
+    for location in latest.locations:
+        for place, registry in places:
+            if place.registry == location.registry and place.repository != location.repository:
+                repository = open_repository(registry, location.repository, options)
+                # The roll-back is recorded already
+                with contextlib.suppress(RegistryError, OverdueError):
+                    if repository.digest_of(location.image) not in (None, place.digest):
+                        yield f"{location.registry}/{location.repository}:{location.image}"
 
 
 def _move_tags(

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,14 +13,14 @@ from bakehouse.errors import BakehouseError, PublishError, UsageError
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleaseRecord, load
-from bakehouse.ledger.store import open_ledger
+from bakehouse.ledger.store import FileLedger, open_ledger
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.rollback import roll_back
 from bakehouse.registry.client import Repository
 from bakehouse.registry.registry import NamedRegistry
 from tests.support.candidates import candidate
-from tests.support.fake_registry import DIGEST
-from tests.support.proxy import Proxy
+from tests.support.fake_registry import DIGEST, FakeRegistry
+from tests.support.proxy import Proxy, Reply, Request
 
 NEW = f"sha256:{7:064x}"
 
@@ -80,6 +82,54 @@ def test_an_existing_tag_moves_in_each_registry(
 
     rolled_back(released, DIGEST, move_tag=True)
     assert second.digest_of("mpi-cpu") == DIGEST
+
+
+def test_a_renamed_image_is_rolled_back_to_a_release_of_its_former_name(
+    released: ProjectSettings, proxies: tuple[Proxy, Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = repository(proxies[0])
+    manifest = first.manifest(DIGEST)
+    assert manifest
+    first.tag(manifest, "mpi-cpu")
+    files = FileLedger(released)
+    new = files.records("mpi-cpu")[-1]
+    assert files.follow_rename("mpi-cpu", "present")
+    present_repository = FakeRegistry()
+
+    def answer(request: Request) -> Reply | None:
+        if "/team/present/" not in request.path:
+            return None
+        return present_repository.answer(
+            replace(request, path=request.path.replace("/team/present/", "/team/image/"))
+        )
+
+    proxies[0].answers.insert(0, answer)
+    present = Repository(first.registry, "team/present", RetryPolicy())
+    other = replace(manifest, content=manifest.content + b"\n")
+    digest = other.digest
+    present.tag(other, "present")
+    uri = f"{proxies[0].host}/team/present@{digest}"
+    record = replace(new, image="present", repository="team/present", digest=digest, image_uri=uri)
+    files.add(replace(record, date="2026-11-22"))
+
+    host = proxies[0].host
+    unmoved = (
+        f"warning: tag `{host}/team/present:present` was not moved, "
+        "because this release is in another repository"
+    )
+    former_tag = f"mpi-cpu: tag `{host}/team/image:mpi-cpu` now points to this release"
+    present_tag = f"present: tag `{host}/team/present:present` now points to this release"
+    expected = {DIGEST: [unmoved, former_tag], digest: [present_tag]}
+    for hour, release in enumerate((DIGEST, digest, DIGEST)):
+        lines: list[str] = []
+        now = datetime(2026, 11, 23, hour, tzinfo=UTC)
+        monkeypatch.setattr("bakehouse.publish.rollback.datetime", Mock(now=Mock(return_value=now)))
+        roll_back(released, "present", release, lines.append, PublishOptions())
+
+        # Look-ups in a ledger in S3 find only records of the present name
+        latest = image_uris.newest(released, "present")
+        assert (latest.image, latest.digest, lines[1:]) == ("present", release, expected[release])
+    assert first.digest_of("present") is None
 
 
 def test_the_latest_release_is_not_recorded_again(released: ProjectSettings) -> None:
