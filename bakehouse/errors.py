@@ -187,7 +187,7 @@ class SmokeError(BakehouseError):
 
 
 class PublishError(BakehouseError):
-    """A registry rejected the image."""
+    """An image or its documents could not be published or checked, or a registry, AWS or a ledger failed."""
 
     exit_code = 7
 
