@@ -36,7 +36,11 @@ from bakehouse.util.terminal import Reporter
 SUITE = "bookworm"
 """Debian release of all base stubs, which depend on its Python."""
 _MAX_GROUP_IMAGES = 8
-"""Maximum in one graph: more images share few more stages, and BuildKit fails on graphs of 100 images."""
+"""Maximum in one graph: more images share few more stages, and BuildKit fails on graphs of 100 images.
+
+Smaller than `MAX_TARGETS` of builds, because the images of a group are removed before those of the next one,
+so that a rehearsal of many images needs less disk space.
+"""
 _PROBE_SECONDS = 300.0
 _MAX_CONCURRENT_PROBES = 3
 
