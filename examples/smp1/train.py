@@ -34,4 +34,8 @@ for _ in range(200):
     optimizer.step()
 if smp.rank() == 0:
     print(f"loss {loss.item():.4f}", flush=True)
-    torch.save(model.state_dict(), Path(os.environ["SM_MODEL_DIR"], "model.pt"))
+if smp.dp_rank() == 0:
+    # Each rank of this replica has a part of the model, and the gathering waits for all of them.
+    weights = model.state_dict()
+    if smp.rank() == 0:
+        torch.save(weights, Path(os.environ["SM_MODEL_DIR"], "model.pt"))

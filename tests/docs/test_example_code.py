@@ -62,6 +62,29 @@ def test_ranks_create_the_same_model_and_different_examples(name: str) -> None:
     assert steps == ["torch.manual_seed(0)", *layers, *seed_and_examples]
 
 
+def test_all_ranks_of_a_replica_gather_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SMP 1 splits a replica over ranks, and `state_dict` hangs unless all of them call it."""
+    library, torch = MagicMock(), MagicMock()
+    smp = library.modelparallel.torch
+    smp.local_rank.return_value = 0
+    smp.step.return_value.return_value.reduce_mean.return_value.item.return_value = 0.5
+    gather = smp.DistributedModel.return_value.state_dict
+    modules = {"": library, ".modelparallel": library.modelparallel, ".modelparallel.torch": smp}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, f"smdistributed{name}", module)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setenv("SM_MODEL_DIR", "model")
+
+    def finish(rank: int, replica: int) -> tuple[int, int]:
+        gather.reset_mock()
+        torch.save.reset_mock()
+        smp.rank.return_value, smp.dp_rank.return_value = rank, replica
+        runpy.run_path(str(EXAMPLES / "smp1" / "train.py"))
+        return gather.call_count, torch.save.call_count
+
+    assert [finish(0, 0), finish(1, 0), finish(2, 1), finish(3, 1)] == [(1, 1), (1, 0), (0, 0), (0, 0)]
+
+
 @pytest.mark.parametrize("path", GPU_SCRIPTS, ids=lambda path: str(path.relative_to(EXAMPLES)))
 def test_each_rank_selects_its_gpu(path: Path) -> None:
     assert [call for call in calls(path) if call.startswith("torch.cuda.set_device(")]

@@ -12,6 +12,7 @@ from mpi4py import MPI  # type: ignore[import-not-found]
 _world = MPI.COMM_WORLD
 _settings: dict[str, Any] = {}
 rank, size = _world.Get_rank, _world.Get_size
+dp_rank = rank
 
 
 def init() -> None:
