@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.efa import EFA
 from bakehouse.catalog.instance_types import instances
 from bakehouse.catalog.user_smoke import SCRIPT, default_launcher
 from bakehouse.cluster.kubernetes_job import kubeflow_manifests, kubernetes_manifests
@@ -18,7 +19,7 @@ from bakehouse.cluster.slurm_job import INPUT, batch_script
 from bakehouse.errors import UsageError
 from bakehouse.jobs import code_archive, rules
 from bakehouse.jobs.fabric_variables import fabric_variables
-from bakehouse.jobs.image_checks import check_instances
+from bakehouse.jobs.image_checks import check_instances, check_nccl, find_efa_gap
 from bakehouse.jobs.instance_groups import InstanceGroup, check_processes, check_rdma, instance_group
 from bakehouse.jobs.job_spec import DEFAULT_SCRIPT, LIBRARIES, S3, JobSpec, check_processes_per_host
 from bakehouse.jobs.model_trainer import REQUIREMENTS
@@ -64,7 +65,7 @@ def cluster_job(
     group = _host_group(image, job, catalog)
     launcher, processes = _launcher(image, job, group)
     _check_form(form, image, launcher, group.count)
-    findings = _findings(image, job, group, processes)
+    findings = _findings(image, job, group, launcher, processes)
     if findings.errors:
         raise UsageError.of(*(error.diagnostic for error in findings.errors))
     scheduled = _scheduled(form, image, job, group, launcher, processes)
@@ -178,7 +179,9 @@ def _check_form(form: str, image: LaunchImage, launcher: Launcher, hosts: int) -
         )
 
 
-def _findings(image: LaunchImage, job: JobSpec, group: InstanceGroup, processes: int) -> Findings:
+def _findings(
+    image: LaunchImage, job: JobSpec, group: InstanceGroup, launcher: Launcher, processes: int
+) -> Findings:
     findings = Findings()
     if group.instance_type:
         check_instances(TrainingRequest(groups=(group,)), image, findings)
@@ -186,25 +189,24 @@ def _findings(image: LaunchImage, job: JobSpec, group: InstanceGroup, processes:
     environment = [f"{name}={value}" for name, value in job.environment.items()]
     check_rdma("environment", environment, group, image.versions.get("libfabric", ""), findings)
     check_variable_names(job.environment, findings)
-    if group.count > 1 and group.gpus:
-        if not group.efa_interfaces:
-            message = f"`{group.instance_type}` has no EFA, so its hosts communicate over TCP"
-            findings.add(rules.EFA_UNUSED, message)
-        elif not _has_efa(image):
-            message = f"`{image.name}` has no component `efa`, so its hosts communicate over TCP"
-            findings.add(rules.EFA_UNUSED, message, "add the component `efa`")
+    check_nccl((group,), image, findings)
+    if launcher == "mpirun" and group.count > 1 and not group.gpus and _lacks_efa(image, group):
+        message = f"`{group.instance_type}` has EFA, but `{image.name}` has no `{EFA}`, so Open MPI uses TCP"
+        findings.add(rules.EFA_UNUSED, message, f'add `{EFA}: "*"` to `components` of the recipe')
     return findings
 
 
-def _has_efa(image: LaunchImage) -> bool:
-    return "libfabric" in image.versions
+def _lacks_efa(image: LaunchImage, group: InstanceGroup) -> bool:
+    """Return whether hosts have EFA, but the image is known to have no `efa`."""
+    gap = find_efa_gap(image)
+    return bool(group.efa_interfaces and gap and gap.missing == EFA and gap.is_certain)
 
 
 def _scheduled(
     form: str, image: LaunchImage, job: JobSpec, group: InstanceGroup, launcher: Launcher, processes: int
 ) -> ScheduledJob:
     script, files, mounts = _code(form, image, job)
-    uses_efa = bool(group.efa_interfaces) and group.count > 1 and _has_efa(image)
+    uses_efa = bool(group.efa_interfaces) and group.count > 1 and not _lacks_efa(image, group)
     fabric = fabric_variables(group, image.versions) if uses_efa else {}
     arguments = [
         word

@@ -3,8 +3,10 @@
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
+from bakehouse.catalog.efa import EFA, PLUGIN, EfaGap, efa_gap
 from bakehouse.catalog.instance_gpus import is_within, platform_of
 from bakehouse.jobs import rules, toolkit
+from bakehouse.jobs.distribution import GROUPS
 from bakehouse.jobs.instance_groups import RDMA, InstanceGroup, check_rdma, numbers
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.script_arguments import argument_text
@@ -14,7 +16,8 @@ from bakehouse.util.oci import ARM64
 
 _MPIRUN = ("mpi", "MPI")
 _TORCHRUN = ("torch_distributed", "Torchrun")
-_BY_TOOLKIT = ("parameter_server", "multi_worker_mirrored_strategy")
+_PARAMETER_SERVER = "parameter_server"
+_BY_TOOLKIT = (_PARAMETER_SERVER, "multi_worker_mirrored_strategy")
 _SMDDP, _DDP = "smdistributed.dataparallel", "pytorchddp"
 _SMP = "smdistributed.modelparallel"
 _EFA_LAUNCHERS = ("mpi", "torch_distributed", "pytorchddp", "smdistributed.dataparallel")
@@ -22,6 +25,8 @@ _STRATEGIES = (*_EFA_LAUNCHERS, *_BY_TOOLKIT)
 _IN_QUOTES = frozenset('$`"\\')
 """Characters that a shell interprets within double quotes."""
 _MPI_DRIVER_NEEDS = ("sshd", "mpi4py")
+_EFA_FILES = {EFA: "`/opt/amazon/efa`", PLUGIN: "`libnccl-net*.so`"}
+"""Paths of the components that NCCL needs for EFA."""
 _WITH_WRAPPER = frozenset({"open-mpi", "efa"})
 """Components whose `mpirun` of Open MPI 5 also accepts the toolkit's options."""
 
@@ -75,14 +80,54 @@ def check_efa(request: TrainingRequest, image: LaunchImage | None, findings: Fin
         if variables.get(PROVIDER) == "efa" and group.efa_interfaces == 0:
             message = f"`{PROVIDER}=efa` is set, but `{group.instance_type}` has no EFA"
             findings.add(rules.EFA, message, "remove it, or use a type with EFA")
+    gap = None if image is None else find_efa_gap(image)
     has_launcher = bool(request.distribution.keys() & {"Torchrun", "MPI"})
     has_launcher |= any(request.is_on(name) for name in _EFA_LAUNCHERS)
-    if has_launcher and request.hosts > 1 and (image is None or image.gpu or not image.is_known):
+    is_for_gpus = image is None or image.gpu or not image.is_known
+    # Without libfabric and the plugin, its variables change nothing.
+    if has_launcher and is_for_gpus and request.hosts > 1 and not (gap and gap.is_certain):
         for group in request.groups:
             _check_unused_efa(request, group, variables, image, findings)
-            if image and "efa" in image.versions and group.gpus and group.efa_interfaces == 0:
-                message = f"`{group.instance_type}` has no EFA, so its hosts communicate over TCP"
-                findings.add(rules.EFA_UNUSED, message)
+    if image is not None and is_for_gpus and not request.is_on(_PARAMETER_SERVER):
+        names = request.distribution.get(GROUPS)
+        groups = [group for group in request.groups if not isinstance(names, list) or group.name in names]
+        check_nccl(groups, image, findings)
+
+
+def find_efa_gap(image: LaunchImage) -> EfaGap | None:
+    """Return the component that NCCL lacks in an image to use EFA, which may be unknown; None without one."""
+    return efa_gap(image.versions, image.components) if image.is_known else EfaGap(EFA, is_certain=False)
+
+
+def check_nccl(groups: Sequence[InstanceGroup], image: LaunchImage, findings: Findings) -> None:
+    """Check that NCCL uses EFA between several hosts with GPUs: otherwise it uses TCP without a message."""
+    groups = [group for group in groups if group.gpus]
+    if sum(group.count for group in groups) < 2:
+        return
+    gap = find_efa_gap(image)
+    for group in groups:
+        name = f"`{group.instance_type}`"
+        if group.efa_interfaces == 0 and EFA in image.versions:
+            findings.add(rules.EFA_UNUSED, f"{name} has no EFA, so its hosts communicate over TCP")
+        if not group.efa_interfaces or gap is None:
+            continue
+        if gap.is_certain:
+            message = (
+                f"{name} has EFA, but `{image.name}` has no `{gap.missing}`, so NCCL uses TCP between hosts"
+            )
+            findings.add(rules.EFA_UNUSED, message, _efa_hint(gap.missing, image))
+        else:
+            message = f"{name} has EFA, but it is not known whether `{image.name}` has `{gap.missing}`"
+            message += ", without which NCCL uses TCP between hosts"
+            findings.add(rules.EFA_UNKNOWN, message, f"look for {_EFA_FILES[gap.missing]} in the image")
+
+
+def _efa_hint(missing: str, image: LaunchImage) -> str:
+    """Return what adds a missing component to the recipe; empty if the catalogue has no build of it."""
+    if image.platform == ARM64:
+        return ""
+    add = f'add `{missing}: "*"` to `components` of the recipe'
+    return f"use a newer `{EFA}`, which contains it, or {add}" if missing == PLUGIN else add
 
 
 def check_compiler(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:

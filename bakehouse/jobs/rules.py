@@ -230,6 +230,12 @@ RDMA_IGNORED = Rule(
 )
 EFA = Rule("efa-not-there", _INSTANCES, "libfabric finds no provider, so NCCL does not start")
 EFA_UNUSED = Rule("efa-unused", _INSTANCES, "the hosts communicate over TCP, which is slower", is_error=False)
+EFA_UNKNOWN = Rule(
+    "efa-not-known",
+    _INSTANCES,
+    "the hosts communicate over TCP if the image lacks it",
+    is_error=False,
+)
 EFA_MISSING = Rule(
     "efa-not-set",
     f"{_TOOLKITS}; {_DRIVERS}",

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from bakehouse.catalog.component import DRIVER, INSTANCE, Incompatibility, Requirement
+from bakehouse.catalog.efa import EFA, efa_gap
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location, Reason
 from bakehouse.resolve.candidate import Candidate, Conflict, Demand, Refusal
@@ -113,6 +114,23 @@ def idle_gpus(resolution: Resolution) -> str:
     return ", ".join(target.variant.name for target in types)
 
 
+def without_efa(resolution: Resolution) -> str:
+    """Return a warning about the instance types whose EFA the image does not use; empty without one."""
+    if not any(choice.spec.gpu for choice in resolution.all_choices):
+        return ""
+    names = {name for choice in resolution.all_choices for name in choice.candidate.provided}
+    gap = efa_gap(names, [choice.name for choice in resolution.all_choices])
+    types = ", ".join(
+        target.variant.name
+        for target in resolution.targets
+        if target.provided.get("gpus", "0") != "0" and target.provided.get("efa-interfaces", "0") != "0"
+    )
+    if not types or gap is None or (gap.missing != EFA and not gap.is_certain):
+        return ""
+    has_none = f"has no {gap.missing}" if gap.is_certain else f"is not known to have {gap.missing}"
+    return f"the image {has_none}, without which NCCL uses TCP between hosts of {types}"
+
+
 def warnings_text(
     resolutions: Iterable[Resolution], name: str = "", asked: Collection[str] = frozenset()
 ) -> str:
@@ -137,6 +155,8 @@ def warnings_text(
         if not name and (types := idle_gpus(resolution)):
             text = f"nothing in the image uses the GPUs of {types}\n"
             images.setdefault(text, []).append(resolution.recipe.name)
+        if not name and (text := without_efa(resolution)):
+            images.setdefault(f"{text}\n", []).append(resolution.recipe.name)
     return "".join(f"warning: {_image_list(names)}{text}" for text, names in images.items())
 
 

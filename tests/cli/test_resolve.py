@@ -34,6 +34,22 @@ def test_an_image_with_efa_runs_on_instances_without_it(capsys: pytest.CaptureFi
     assert f"warning: {SMP}: efa 1.14.1 with ml.p3.16xlarge, ml.c5.18xlarge: {TCP}  source: " in output
 
 
+def test_an_image_without_efa_uses_tcp_between_instances_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    without = "without which NCCL uses TCP between hosts of ml.p4d.24xlarge\n"
+
+    def warning(*words: str) -> str:
+        return answer(capsys, "resolve", *words, "--assume", "instance=ml.p4d.24xlarge").rpartition("\n  ")[2]
+
+    assert warning("pytorch-cu130").endswith(f"\nwarning: pytorch-cu130: the image has no efa, {without}")
+    assert warning("--assume", "aws-dlc-pytorch=1.9.0").endswith(
+        f"\nwarning: the image is not known to have efa, {without}"
+    )
+    for image in ("pytorch-2.9-cu128-py312-efa", "pytorch-cpu"):
+        assert without not in warning(image)
+    words = ("resolve", "pytorch-cu130", "--assume", "instance=ml.g5.xlarge")
+    assert "NCCL" not in answer(capsys, *words)
+
+
 @pytest.mark.parametrize(
     ("image", "assumption", "reason"),
     [

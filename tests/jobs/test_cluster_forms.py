@@ -25,7 +25,7 @@ URI = "registry.example/team/churn@sha256:4f1c"
 PYTORCH = LaunchImage(
     "churn",
     URI,
-    {"pytorch": "2.9.1", "libfabric": "2.7.0", "aws-ofi-nccl": "1.22.0"},
+    {"pytorch": "2.9.1", "efa": "1.51.0", "libfabric": "2.7.0", "aws-ofi-nccl": "1.22.0"},
     ("mpirun", "torchrun"),
     entry_point="train.py",
     gpu=True,
@@ -92,9 +92,39 @@ def test_hosts_that_communicate_over_tcp_are_a_warning(catalog: Catalog) -> None
     _, elsewhere = cluster_job("slurm", PYTORCH, replace(P5, instance_type="g5.xlarge"), catalog, "")
 
     assert [warning.message for warning in (*without, *elsewhere)] == [
-        "`churn` has no component `efa`, so its hosts communicate over TCP",
+        "`ml.p5.48xlarge` has EFA, but `churn` has no `efa`, so NCCL uses TCP between hosts",
         "`ml.g5.xlarge` has no EFA, so its hosts communicate over TCP",
     ]
+
+
+def test_open_mpi_needs_efa_on_hosts_without_gpus(catalog: Catalog) -> None:
+    job = JobSpec(instance_type="c5n.18xlarge", instance_count=2, launcher="mpirun")
+
+    def warnings(image: LaunchImage, job: JobSpec = job) -> list[tuple[str, str]]:
+        _, findings = cluster_job("slurm", image, job, catalog, "")
+        return [(finding.message, finding.hint) for finding in findings]
+
+    assert warnings(CPU) == [
+        (
+            "`ml.c5n.18xlarge` has EFA, but `churn` has no `efa`, so Open MPI uses TCP",
+            'add `efa: "*"` to `components` of the recipe',
+        )
+    ]
+    assert warnings(replace(CPU, versions=PYTORCH.versions)) == []
+    assert warnings(CPU, replace(job, launcher="torchrun")) == []
+    assert warnings(CPU, replace(job, instance_count=1)) == []
+
+
+def test_a_libfabric_without_efa_gets_no_interfaces(catalog: Catalog) -> None:
+    image = replace(PYTORCH, versions={"pytorch": "2.9.1", "libfabric": "2.6.0"})
+
+    assert "FI_PROVIDER" not in variables(image, P5, catalog)
+
+
+def test_an_image_that_may_have_efa_gets_the_interfaces(catalog: Catalog) -> None:
+    image = replace(PYTORCH, versions={"pytorch": "1.9.0", "python": "3.8"})
+
+    assert variables(image, P5, catalog)["FI_PROVIDER"] == "efa"
 
 
 def test_libraries_get_the_variables_that_they_need(catalog: Catalog) -> None:

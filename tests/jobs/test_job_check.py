@@ -13,7 +13,8 @@ from bakehouse.jobs import job_check
 from bakehouse.jobs.given_job import read_job
 from bakehouse.jobs.job_images import find_image
 from bakehouse.jobs.job_spec import CheckedJob, JobSpec, check_job
-from bakehouse.ledger.releases import append
+from bakehouse.jobs.training_request import launch_image
+from bakehouse.ledger.releases import ReleasedName, ReleaseRecord, append
 from bakehouse.plan.workspace import Workspace, open_workspace
 from tests.support.errors import error_text
 from tests.support.release_records import a_record
@@ -111,6 +112,33 @@ def test_the_uri_of_a_release(workspace: Workspace, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("image", "rules"),
+    [
+        ("pytorch-cu130", ["efa-unused"]),
+        ("pytorch-2.9-cu128-py312-efa", []),
+        (f"{AWS}/pytorch-training:2.9.0-gpu-py312-cu130-ubuntu22.04-sagemaker", []),
+        (f"{AWS}/pytorch-training:1.9.0-gpu-py38-cu111-ubuntu20.04", ["efa-not-known"]),
+    ],
+)
+def test_nccl_uses_efa_of_two_hosts(workspace: Workspace, image: str, rules: list[str]) -> None:
+    job = JobSpec(instance_type="ml.p4d.24xlarge", instance_count=2, launcher="torchrun", sdk="v2")
+
+    assert [name for name in names(check(workspace, image, job)) if name.startswith("efa-")] == rules
+
+
+def test_the_release_says_whether_an_image_has_efa(workspace: Workspace) -> None:
+    record = replace(a_record(), gpu=True)
+    fabric = tuple(ReleasedName(name, "2.0.0") for name in ("efa", "libfabric", "aws-ofi-nccl"))
+    job = JobSpec(instance_type="ml.p4d.24xlarge", instance_count=2)
+
+    def rules_of(record: ReleaseRecord) -> list[str]:
+        return names(check_job(launch_image(record, workspace.catalog), job, workspace.catalog))
+
+    assert "efa-unused" in rules_of(record)
+    assert "efa-unused" not in rules_of(replace(record, provides=fabric))
+
+
+@pytest.mark.parametrize(
     ("image", "job", "file", "message"),
     [
         (
@@ -176,14 +204,14 @@ ESTIMATOR: dict[str, Any] = {
 
 def test_arguments_of_an_estimator(workspace: Workspace, tmp_path: Path) -> None:
     result = check(workspace, "", JobSpec(), in_file(tmp_path, ESTIMATOR))
-    assert names(result) == ["image-unknown"]
+    assert names(result) == ["efa-not-known", "image-unknown"]
 
     mistaken = {**ESTIMATOR, "instance_type": "ml.g4dn.12xlarge", "instance_cont": 2}
     result = check(workspace, "", JobSpec(), in_file(tmp_path, mistaken))
     assert [(finding.rule.name, finding.message, finding.hint) for finding in result.findings[:1]] == [
         ("unknown-argument", "`instance_cont` is unknown", "did you mean `instance_count`?")
     ]
-    assert names(result) == ["unknown-argument", "smddp-instance", "image-unknown"]
+    assert names(result) == ["unknown-argument", "smddp-instance", "efa-not-known", "image-unknown"]
 
 
 def test_an_image_replaces_the_one_in_the_file(workspace: Workspace, tmp_path: Path) -> None:

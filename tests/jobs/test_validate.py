@@ -17,7 +17,7 @@ from bakehouse.jobs.validate import validate
 from bakehouse.ledger.releases import ReleasedComponent
 from bakehouse.util.oci import ARM64
 from tests.support import own_recipes
-from tests.support.launch_cases import BAKED, BARE, IMAGES, PYTORCH, TENSORFLOW
+from tests.support.launch_cases import BAKED, BARE, FABRIC, IMAGES, PYTORCH, TENSORFLOW
 from tests.support.release_records import a_record
 
 ON: Mapping[str, object] = {"enabled": True}
@@ -41,6 +41,12 @@ def smp(**parameters: object) -> Mapping[str, object]:
 
 def with_toolkit(version: str) -> LaunchImage:
     return replace(PYTORCH, versions={**PYTORCH.versions, "sagemaker-training": version})
+
+
+def without(*names: str) -> LaunchImage:
+    """Return the image for PyTorch without some of its contents."""
+    kept = {name: version for name, version in PYTORCH.versions.items() if name not in names}
+    return replace(PYTORCH, versions=kept)
 
 
 SMP = smp(pipeline_parallel_degree=2)
@@ -178,7 +184,7 @@ CASES: dict[str, Case] = {
     "groups too old for a generic Estimator": (
         rules.GROUPS_FRAMEWORK,
         request(*TWO, sender="Estimator", distribution={}),
-        replace(TENSORFLOW, versions={"tensorflow": "2.5.1"}),
+        replace(TENSORFLOW, versions={**TENSORFLOW.versions, "tensorflow": "2.5.1"}),
         "instance groups need tensorflow 2.6 or newer, but the image has 2.5.1",
         "",
     ),
@@ -403,9 +409,64 @@ CASES: dict[str, Case] = {
             replace(A100, instance_type="ml.p3.16xlarge", efa_interfaces=0, rdma_read=False),
             InstanceGroup("ml.c5.18xlarge", 2, "data", gpus=0, rdma_read=False, efa_interfaces=0),
         ),
-        replace(PYTORCH, versions={**PYTORCH.versions, "efa": "1.36.0"}),
+        PYTORCH,
         "`ml.p3.16xlarge` has no EFA, so its hosts communicate over TCP",
         "",
+    ),
+    "EFA on the instances but not in the image": (
+        rules.EFA_UNUSED,
+        request(),
+        without(*FABRIC),
+        "`ml.p4d.24xlarge` has EFA, but `image` has no `efa`, so NCCL uses TCP between hosts",
+        'add `efa: "*"` to `components` of the recipe',
+    ),
+    "no EFA in the image for hosts without a launcher": (
+        rules.EFA_UNUSED,
+        request(H200, distribution={}),
+        without(*FABRIC),
+        "`ml.p5en.48xlarge` has EFA, but `image` has no `efa`, so NCCL uses TCP between hosts",
+        'add `efa: "*"` to `components` of the recipe',
+    ),
+    "no build of EFA for the platform": (
+        rules.EFA_UNUSED,
+        request(GB200),
+        replace(without(*FABRIC), platform=ARM64),
+        "`ml.p6e-gb200.36xlarge` has EFA, but `image` has no `efa`, so NCCL uses TCP between hosts",
+        "",
+    ),
+    "EFA without the plugin of NCCL": (
+        rules.EFA_UNUSED,
+        request(),
+        without("aws-ofi-nccl"),
+        "`ml.p4d.24xlarge` has EFA, but `image` has no `aws-ofi-nccl`, so NCCL uses TCP between hosts",
+        'use a newer `efa`, which contains it, or add `aws-ofi-nccl: "*"` to `components` of the recipe',
+    ),
+    "a release of EFA that the catalogue lacks": (
+        rules.EFA_UNKNOWN,
+        request(),
+        without("aws-ofi-nccl", "libfabric"),
+        "`ml.p4d.24xlarge` has EFA, but it is not known whether `image` has `aws-ofi-nccl`, without which "
+        "NCCL uses TCP between hosts",
+        "look for `libnccl-net*.so` in the image",
+    ),
+    "a base of which not all is known": (
+        rules.EFA_UNKNOWN,
+        request(),
+        replace(without(*FABRIC), versions={**without(*FABRIC).versions, "python": "3.8"}),
+        "`ml.p4d.24xlarge` has EFA, but it is not known whether `image` has `efa`, without which NCCL uses "
+        "TCP between hosts",
+        "look for `/opt/amazon/efa` in the image",
+    ),
+    "one of two groups with EFA, which the image lacks": (
+        rules.EFA_UNUSED,
+        request(
+            replace(G4, name="small", count=1, efa_interfaces=0),
+            replace(A100, name="large", count=1),
+            distribution={},
+        ),
+        without(*FABRIC),
+        "`ml.p4d.24xlarge` has EFA, but `image` has no `efa`, so NCCL uses TCP between hosts",
+        'add `efa: "*"` to `components` of the recipe',
     ),
     "no mpirun": (
         rules.LAUNCHER,
@@ -445,28 +506,28 @@ CASES: dict[str, Case] = {
     "no SMDDP": (
         rules.LAUNCHER,
         request(distribution={"smdistributed": {"dataparallel": ON}}),
-        replace(PYTORCH, versions={}),
+        replace(PYTORCH, versions=FABRIC),
         "`smdistributed.dataparallel` needs SMDDP, but `image` has none",
         "add the component `smddp`",
     ),
     "no SMDDP for an old toolkit": (
         rules.LAUNCHER,
         request(distribution={"pytorchddp": ON}),
-        replace(PYTORCH, versions={"pytorch": "2.9.1", "sagemaker-training": "4.7.0"}),
+        replace(PYTORCH, versions={**FABRIC, "pytorch": "2.9.1", "sagemaker-training": "4.7.0"}),
         "`pytorchddp` needs SMDDP, but `image` has none",
         "add the component `smddp`, or use a newer toolkit",
     ),
     "no mpirun for DDP": (
         rules.LAUNCHER,
         request(distribution={"pytorchddp": ON}),
-        replace(PYTORCH, versions={"pytorch": "2.9.1"}, launchers=("torchrun",)),
+        replace(PYTORCH, versions={**FABRIC, "pytorch": "2.9.1"}, launchers=("torchrun",)),
         "`pytorchddp` needs `mpirun`, but `image` has none",
         "use a launcher of the image: `torchrun`",
     ),
     "no SMP": (
         rules.LAUNCHER,
         request(distribution={**SMP, "mpi": MPI}),
-        replace(PYTORCH, versions={}),
+        replace(PYTORCH, versions=FABRIC),
         "`smdistributed.modelparallel` needs SMP, but `image` has none",
         "use an image with `smp`, or one based on `aws-smp2`",
     ),
@@ -847,6 +908,23 @@ def test_a_job_as_it_should_be() -> None:
     assert validate(trainer, PYTORCH) == ()
 
 
+def test_an_image_without_efa_suits_hosts_that_nccl_does_not_connect() -> None:
+    image = without(*FABRIC)
+    one = replace(A100, count=1)
+    data = replace(C5, name="data")
+    launcher = {"mpi": ON, "instance_groups": ["train"]}
+    others = replace(one, name="other")
+    mirrored = {"sender": "TensorFlow", "framework_version": "2.21.0"}
+    tensorflow = replace(TENSORFLOW, versions={"tensorflow": "2.21.0"})
+
+    assert findings(request(one), image) == []
+    assert findings(request(data, replace(one, name="train"), distribution=launcher), image) == []
+    assert findings(request(others, replace(one, name="train"), distribution=launcher), image) == []
+    assert findings(request(C5), replace(image, gpu=False)) == []
+    servers = request(distribution={"parameter_server": ON}, **mirrored)
+    assert [rule for rule, _, _ in findings(servers, tensorflow)] == [rules.PARAMETER_SERVER]
+
+
 def test_all_findings_are_returned_errors_first() -> None:
     training_request = request(H200, distribution={"mpi": {**ON, "processes_per_host": 16}}, keep_alive=-1)
     assert [(finding.rule.name, finding.is_error) for finding in validate(training_request, BARE)] == [
@@ -895,7 +973,7 @@ def test_the_toolkit_alone_starts_scripts_without_a_shell() -> None:
 
 
 def test_ddp_runs_without_smddp() -> None:
-    image = replace(PYTORCH, versions={"pytorch": "2.9.1", "sagemaker-training": "5.1.4"})
+    image = replace(PYTORCH, versions={**FABRIC, "pytorch": "2.9.1", "sagemaker-training": "5.1.4"})
     assert findings(request(distribution={"pytorchddp": ON}), image) == []
 
 

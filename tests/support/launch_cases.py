@@ -23,10 +23,13 @@ SCRIPTS = ("train.py", "run.sh")
 """Files in the job's directory, and in its subdirectory `code`."""
 ARCHIVE = "s3://code/sourcedir.tar.gz"
 
+FABRIC = {"efa": "1.47.0", "libfabric": "2.4.0", "aws-ofi-nccl": "1.18.0"}
+"""Components for NCCL over EFA."""
 PYTORCH = LaunchImage(
     "image",
     URI,
     {
+        **FABRIC,
         "pytorch": "2.9.1",
         "open-mpi": "4.1.8",
         "smddp": "2.6.0",
@@ -39,13 +42,19 @@ PYTORCH = LaunchImage(
 )
 TENSORFLOW = replace(
     PYTORCH,
-    versions={"tensorflow": "2.21.0", "open-mpi": "4.1.8", "smddp": "1.4.1", "smp": "1.15.0"},
+    versions={
+        **FABRIC,
+        "tensorflow": "2.21.0",
+        "open-mpi": "4.1.8",
+        "smddp": "1.4.1",
+        "smp": "1.15.0",
+    },
     launchers=("mpirun",),
     training_module="sagemaker_tensorflow_container.training:main",
 )
 BARE = replace(
     PYTORCH,
-    versions={"open-mpi": "5.0.9", "sagemaker-training": "5.1.4"},
+    versions={**FABRIC, "open-mpi": "5.0.9", "sagemaker-training": "5.1.4"},
     launchers=("mpirun",),
     training_module="",
 )
