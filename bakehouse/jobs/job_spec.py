@@ -430,7 +430,7 @@ def _compiler_parameters(image: LaunchImage, sender: Sender) -> Mapping[str, obj
 def _launcher(image: LaunchImage, job: JobSpec, sender: Sender, groups: tuple[InstanceGroup, ...]) -> str:
     """Return the requested launcher, or else the framework's own before MPI."""
     # MultiWorkerMirroredStrategy has no instance groups.
-    suits_tensorflow = "tensorflow" in image.training_module and len(groups) < 2
+    suits_tensorflow = image.is_mirrored and len(groups) < 2
     is_mirrored = job.launcher == "tensorflow" or (
         not job.launcher and suits_tensorflow and not job.processes_per_host
     )

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from bakehouse.catalog.user_smoke import toolkit_starts_torchrun
+from bakehouse.catalog.user_smoke import UserSmoke, toolkit_starts_torchrun
 from bakehouse.jobs.api_fields import CHANNELS
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.training_request import LaunchImage
@@ -18,13 +18,13 @@ def with_tested_settings(image: LaunchImage, job: JobSpec) -> JobSpec:
 
     The job's own settings win. If the test runs another script than the job, its settings are not used.
     """
-    smoke = image.smoke
-    if smoke is None or smoke.entry_point != (image.entry_point or job.entry_point or smoke.entry_point):
+    smoke = find_smoke(image, job.entry_point)
+    if smoke is None:
         return job
     hyperparameters = {name: _value(text) for name, text in smoke.hyperparameters}
     completed = replace(job, hyperparameters={**hyperparameters, **job.hyperparameters})
     if not job.groups:
-        completed = _with_hosts(completed, image)
+        completed = _with_hosts(completed, image, smoke)
     if not job.inputs and not any(field.path.startswith(CHANNELS) for field in job.request):
         names = [name for name, _ in smoke.channels]
         inputs = {name: f"{PLACEHOLDER}{name}" for name in names}
@@ -34,15 +34,30 @@ def with_tested_settings(image: LaunchImage, job: JobSpec) -> JobSpec:
     return replace(completed, origin=" and ".join(filter(None, (job.origin, TESTED))))
 
 
-def _with_hosts(job: JobSpec, image: LaunchImage) -> JobSpec:
+def find_smoke(image: LaunchImage, entry_point: str) -> UserSmoke | None:
+    """Return the smoke test of the script that a job starts; None if there is none."""
     smoke = image.smoke
-    assert smoke is not None
+    return (
+        smoke
+        if smoke and smoke.entry_point == (image.entry_point or entry_point or smoke.entry_point)
+        else None
+    )
+
+
+def tested_launcher(image: LaunchImage, smoke: UserSmoke, hosts: int) -> str:
+    """Return the launcher of a smoke test for a job; empty if only the job needs a launcher."""
+    if not smoke.launcher and smoke.hosts == smoke.processes == 1 < hosts:
+        return ""
+    starts_torchrun = toolkit_starts_torchrun(image.training_module)
+    return smoke.starter(image.launchers, starts_torchrun=starts_torchrun)
+
+
+def _with_hosts(job: JobSpec, image: LaunchImage, smoke: UserSmoke) -> JobSpec:
     if job.instance_count is None:
         job = replace(job, instance_count=smoke.hosts)
     if job.launcher or job.distribution is not None or job.processes_per_host is not None:
         return job
-    starts_torchrun = toolkit_starts_torchrun(image.training_module)
-    launcher = smoke.starter(image.launchers, starts_torchrun=starts_torchrun)
+    launcher = tested_launcher(image, smoke, job.hosts)
     if launcher == "mpirun" and not image.gpu:
         # Hosts with GPUs run one rank for each GPU.
         job = replace(job, processes_per_host=smoke.processes)

@@ -70,6 +70,14 @@ class LaunchImage:
         return "tensorflow" if "tensorflow" in self.versions else ""
 
     @property
+    def is_mirrored(self) -> bool:
+        """Return whether its toolkit connects several hosts with MultiWorkerMirroredStrategy by default.
+
+        Horovod's ranks need MPI.
+        """
+        return "tensorflow" in self.training_module and "horovod" not in self.versions
+
+    @property
     def smp(self) -> str:
         """Version of SMP; empty if the image has none."""
         return self.versions.get("smp", "")

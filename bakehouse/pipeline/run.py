@@ -13,7 +13,7 @@ from bakehouse.engine.open_engine import open_engine
 from bakehouse.engine.protocol import Engine, StoredImage
 from bakehouse.errors import UsageError
 from bakehouse.jobs.distribution import Framework
-from bakehouse.jobs.job_images import find_image, is_uri, local_references
+from bakehouse.jobs.job_images import find_image, is_uri, local_references, planned_image
 from bakehouse.jobs.training_request import LaunchImage
 from bakehouse.pipeline.build import ensure_built
 from bakehouse.plan.workspace import Selection, Workspace, require_valid
@@ -48,9 +48,8 @@ def run_job(
         code = local_request.download_code(request.code_uri, region, report)
         request = replace(request, job=replace(request.job, code_archive=code))
     if request.picks_launcher:
-        facts = selection.image if selection else known
-        launchers, module = (facts.launchers, facts.training_module) if facts else ((), "")
-        request = local_job.with_default_launcher(request, launchers, module, own or "", report)
+        facts = planned_image(selection.image, workspace.catalog) if selection else known
+        request = local_job.with_default_launcher(request, facts or LaunchImage(image, ""), report)
     job = local_job.prepare(request, image, workspace.catalog, *framework, report=report)
     if limits := _limits(job):
         # Before the image is built

@@ -1,7 +1,7 @@
 """Run a user's training job on this machine: `bake run` and its Python interface."""
 
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.source_tree import SourceTree
-from bakehouse.catalog.user_smoke import default_launcher, toolkit_starts_torchrun
+from bakehouse.catalog.user_smoke import SCRIPT, default_launcher, toolkit_starts_torchrun
 from bakehouse.cluster import job_report, job_runner
 from bakehouse.cluster.job import (
     CODE_DIRECTORY,
@@ -31,6 +31,8 @@ from bakehouse.jobs.instance_groups import check_channels, instance_group
 from bakehouse.jobs.job_spec import STRATEGIES
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.script_arguments import flag_findings
+from bakehouse.jobs.tested_job import find_smoke, tested_launcher
+from bakehouse.jobs.training_request import LaunchImage
 from bakehouse.util.files import write_whole
 from bakehouse.util.terminal import Reporter
 
@@ -118,29 +120,25 @@ def prepare(
     return job
 
 
-def with_default_launcher(
-    request: RunRequest,
-    launchers: Collection[str],
-    training_module: str | None,
-    own: str,
-    report: Reporter = print,
-) -> RunRequest:
-    """Return a request for several ranks with the launcher that smoke tests take by default.
+def with_default_launcher(request: RunRequest, image: LaunchImage, report: Reporter = print) -> RunRequest:
+    """Return a request for several ranks with the launcher of the smoke test, or else the image's default.
 
-    `launchers`, `training_module` and the script `own` are those of the image. The choice is reported, and
-    so are several hosts without a launcher.
+    It is that of jobs on SageMaker. The choice is reported, and so are several hosts without a launcher.
     """
-    job = request.job
+    job, processes = request.job, request.processes_per_host
     hosts = sum(group.count for group in job.groups)
-    if job.is_heterogeneous or (hosts == 1 and request.processes_per_host in (None, 1)):
+    if job.is_heterogeneous or (hosts == 1 and processes in (None, 1)):
         return request
-    starts_torchrun = toolkit_starts_torchrun(training_module)
-    launcher = default_launcher(launchers, starts_torchrun=starts_torchrun)
-    is_startable = starts_torchrun if launcher == "torchrun" else launcher == "mpirun"
-    if is_startable and (job.entry_point or own).endswith(".py"):
-        report(
-            f"note: `{launcher}` starts the script, the image's default; `--distribution '{{}}'` sets none"
-        )
+    smoke = find_smoke(image, job.entry_point)
+    launcher = tested_launcher(image, smoke, hosts) if smoke and processes is None else ""
+    origin = "that of the smoke test" if launcher else "the image's default"
+    starts_torchrun = toolkit_starts_torchrun(image.training_module)
+    if not launcher and image.is_mirrored and processes is None:
+        launcher = "tensorflow"
+    launcher = launcher or default_launcher(image.launchers, starts_torchrun=starts_torchrun)
+    is_startable = starts_torchrun if launcher == "torchrun" else launcher != SCRIPT
+    if is_startable and (job.entry_point or image.entry_point).endswith(".py"):
+        report(f"note: `{launcher}` starts the script, {origin}; `--distribution '{{}}'` sets none")
         return replace(request, distribution={STRATEGIES[launcher]: {"enabled": True}})
     if hosts > 1:
         report(

@@ -327,6 +327,13 @@ def test_given_settings_replace_those_of_the_smoke_test() -> None:
     assert "torch_distributed" not in code
 
 
+@pytest.mark.parametrize(("launcher", "name"), [("", "torch_distributed"), ("mpirun", "mpi"), ("script", "")])
+def test_more_hosts_than_those_of_the_smoke_test_start_a_launcher(launcher: str, name: str) -> None:
+    code = own_code(JobSpec(instance_count=2), hosts=1, processes=1, launcher=launcher)
+
+    assert re.findall("sagemaker_(.*?)_enabled", code) == ([name] if name else [])
+
+
 def test_a_smoke_test_of_another_script_is_not_the_job() -> None:
     assert own_code(entry_point="check.py") == snippet(OWN)
 

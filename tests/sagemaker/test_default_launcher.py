@@ -1,16 +1,29 @@
-"""The launcher of local jobs that name none: the one that smoke tests take."""
+"""The launcher of local jobs that name none: that of the smoke test, and of the printed job."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster.job import Group, TrainingJob
+from bakehouse.errors import Location
+from bakehouse.jobs.job_spec import JobSpec, check_job
+from bakehouse.jobs.tested_job import with_tested_settings
+from bakehouse.jobs.training_request import LaunchImage
 from bakehouse.sagemaker.local_job import RunRequest, with_default_launcher
 
 PYTORCH = "sagemaker_pytorch_container.training:main"
 BOTH = ("mpirun", "torchrun")
+TENSORFLOW = "sagemaker_tensorflow_container.training:main"
+NOTHING: Mapping[str, str] = {}
 ALONE = (
     "note: no launcher: the script starts once on each of 2 hosts. Unless it connects them itself, "
     "each host trains alone"
 )
+
+SMOKE = UserSmoke("train.py", 1, 1, "", (), (), "", 600, "d1", Location(Path("churn.yaml"), 1, 1))
 
 
 def chosen(
@@ -19,12 +32,15 @@ def chosen(
     groups: tuple[Group, ...] = (Group(count=2),),
     processes: int | None = None,
     entry_point: str = "train.py",
-) -> tuple[object, list[str]]:
+    smoke: UserSmoke | None = None,
+    versions: Mapping[str, str] = NOTHING,
+) -> tuple[Mapping[str, object], list[str]]:
     """Return the distribution and the notes of a job."""
     notes: list[str] = []
     job = TrainingJob(groups=groups, entry_point=entry_point)
     request = RunRequest(job, processes_per_host=processes)
-    return with_default_launcher(request, launchers, module, "", notes.append).distribution, notes
+    image = LaunchImage("churn", "", versions, launchers, module, smoke=smoke)
+    return with_default_launcher(request, image, notes.append).distribution, notes
 
 
 @pytest.mark.parametrize(
@@ -64,3 +80,49 @@ def test_instance_groups_start_the_script_on_each_host() -> None:
     groups = (Group("data", "ml.c5.xlarge", 1), Group("dnn", "ml.c5.xlarge", 1))
 
     assert chosen(BOTH, PYTORCH, groups) == ({}, [])
+
+
+def test_tensorflow_connects_the_hosts() -> None:
+    note = "note: `tensorflow` starts the script, the image's default; `--distribution '{}'` sets none"
+
+    assert chosen(("mpirun",), TENSORFLOW) == ({"multi_worker_mirrored_strategy": {"enabled": True}}, [note])
+
+
+@pytest.mark.parametrize(
+    ("launcher", "strategy", "origin"),
+    [("", "torch_distributed", "the image's default"), ("mpirun", "mpi", "that of the smoke test")],
+)
+def test_the_smoke_test_can_select_a_launcher(launcher: str, strategy: str, origin: str) -> None:
+    distribution, [note] = chosen(BOTH, PYTORCH, smoke=replace(SMOKE, launcher=launcher))
+
+    assert distribution == {strategy: {"enabled": True}}
+    assert origin in note
+    assert chosen(BOTH, PYTORCH, smoke=replace(SMOKE, launcher="script")) == ({}, [ALONE])
+    assert chosen(BOTH, PYTORCH, smoke=replace(SMOKE, launcher="script", entry_point="check.py"))[0]
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("launcher", [None, "", "torchrun", "mpirun", "script"])
+@pytest.mark.parametrize(
+    ("module", "versions"),
+    [
+        (PYTORCH, {"pytorch": "2.9.1"}),
+        (TENSORFLOW, {"tensorflow": "2.21.0"}),
+        (TENSORFLOW, {"tensorflow": "2.21.0", "horovod": "0.28.1"}),
+        ("", {}),
+    ],
+    ids=["PyTorch", "TensorFlow", "Horovod", "no toolkit of a framework"],
+)
+def test_the_printed_job_has_the_launcher_of_the_local_job(
+    module: str, versions: dict[str, str], launcher: str | None, hosts: int
+) -> None:
+    launchers = BOTH if module == PYTORCH else ("mpirun",)
+    if launcher == "torchrun" and module != PYTORCH:
+        return
+    smoke = None if launcher is None else replace(SMOKE, launcher=launcher, hosts=hosts)
+    image = LaunchImage("churn", "", versions, launchers, module, entry_point="train.py", smoke=smoke)
+    job = with_tested_settings(image, JobSpec(instance_count=2, sdk="v2"))
+
+    printed = check_job(image, job).request.distribution
+    local, _ = chosen(launchers, module, entry_point="train.py", smoke=smoke, versions=versions)
+    assert printed.keys() == local.keys()
