@@ -112,9 +112,8 @@ def check_nccl(groups: Sequence[InstanceGroup], image: LaunchImage, findings: Fi
         if not group.efa_interfaces or gap is None:
             continue
         if gap.is_certain:
-            message = (
-                f"{name} has EFA, but `{image.name}` has no `{gap.missing}`, so NCCL uses TCP between hosts"
-            )
+            message = f"{name} has EFA, but `{image.name}` has no `{gap.missing}`"
+            message += ", so NCCL uses slower TCP between hosts"
             findings.add(rules.EFA_UNUSED, message, _efa_hint(gap.missing, image))
         else:
             message = f"{name} has EFA, but it is not known whether `{image.name}` has `{gap.missing}`"

@@ -92,7 +92,7 @@ def test_hosts_that_communicate_over_tcp_are_a_warning(catalog: Catalog) -> None
     _, elsewhere = cluster_job("slurm", PYTORCH, replace(P5, instance_type="g5.xlarge"), catalog, "")
 
     assert [warning.message for warning in (*without, *elsewhere)] == [
-        "`ml.p5.48xlarge` has EFA, but `churn` has no `efa`, so NCCL uses TCP between hosts",
+        "`ml.p5.48xlarge` has EFA, but `churn` has no `efa`, so NCCL uses slower TCP between hosts",
         "`ml.g5.xlarge` has no EFA, so its hosts communicate over TCP",
     ]
 
