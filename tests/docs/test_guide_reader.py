@@ -1,8 +1,10 @@
-"""The comparison of what a page shows with what a command printed."""
+"""The reader of a page, and the comparison of what the page shows with what a command printed."""
+
+from pathlib import Path
 
 import pytest
 
-from tests.support.guides import differences
+from tests.support.guides import Command, Reader, differences, missing_disk_space
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,33 @@ def test_other_sizes_and_texts_are_differences(printed: str) -> None:
 def test_dots_stand_for_any_lines_and_any_text() -> None:
     assert differences("a 1\n…\nc … d\n", "a 1\nb\nb\nc 5 MB d\n") == []
     assert differences("a 1\nc … d\n", "a 1\nb\nc 5 MB d\n") == ["c … d"]
+
+
+def test_the_next_command_has_the_directory_and_the_exported_variables(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, Path("/"))
+    reader.run(Command(1, "mkdir here && cd here && export WORD='a\nb' && own=1", ""))
+
+    assert reader.run(Command(2, 'echo "$PWD $WORD ${own-}"', "")).stdout == f"{tmp_path}/here a\nb \n"
+
+
+def test_a_failed_command_leaves_the_directory_of_the_next_one(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, Path("/"))
+
+    assert reader.run(Command(1, "exit 3", "")).returncode == 3
+    assert reader.run(Command(2, "pwd", "")).stdout == f"{tmp_path}\n"
+
+
+def test_only_a_disk_that_is_too_small_is_a_reason_to_skip() -> None:
+    errors = """\
+rendered 20 files of images/speech
+error: not enough disk space to build `speech`
+  needed  about 21.52 GB
+  free    15.05 GB on the engine's disk
+
+hint: check `docker system df`; `docker builder prune` removes unused build cache
+"""
+
+    assert missing_disk_space(errors) == (
+        "not enough disk space to build `speech`: needed about 21.52 GB, free 15.05 GB on the engine's disk"
+    )
+    assert missing_disk_space("error: unknown image `speech`\n") == ""

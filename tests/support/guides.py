@@ -4,6 +4,7 @@ import math
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ _BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^ *```",
 _FILE = re.compile(r"# (?P<addition>add to )?(?P<path>[\w./-]+\.[a-z]+|Dockerfile)\n")
 _PROMPT = re.compile(r"^(?P<prompt>[a-z]*\$ +)(?P<command>(?:[^\n]*\\\n)*[^\n]*)\n", re.MULTILINE)
 _SIZE = re.compile(r"\b(?P<number>\d+(\.\d+)?) (?P<unit>[kMG]B|bytes)\b")
+_NO_SPACE = re.compile(r"^error: (not enough disk space .+)\n +needed +(.+)\n +free +(.+)$", re.MULTILINE)
 _UNITS = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 _VARYING = (
     (re.compile(r"sha256:[0-9a-f]{12,64}"), "sha256:…"),
@@ -115,6 +117,12 @@ def sizes(line: str) -> list[float]:
     return [float(size["number"]) * _UNITS[size["unit"]] for size in _SIZE.finditer(line)]
 
 
+def missing_disk_space(errors: str) -> str:
+    """Return why a build did not start on a disk that is too small; empty if it started."""
+    match = _NO_SPACE.search(errors)
+    return f"{match[1]}: needed {match[2]}, free {match[3]}" if match else ""
+
+
 @dataclass
 class Reader:
     """A reader who follows a page in a directory with the installed `bake`."""
@@ -130,23 +138,24 @@ class Reader:
         path.write_text(before + file.content, encoding="utf-8")
 
     def run(self, command: Command) -> subprocess.CompletedProcess[str]:
-        """Run a command as a shell does. The next one starts where `cd` led."""
+        """Run a command as a shell does. The next one starts where `cd` led, with the exported variables."""
         hidden = ("PYTHONPATH", "BAKEHOUSE_KEEP_REGISTRY", "BAKEHOUSE_COMMAND")
         inherited = {name: value for name, value in os.environ.items() if name not in hidden}
         path = f"{self.programs}{os.pathsep}{inherited['PATH']}"
-        program = f"trap 'pwd >&3' EXIT\n{command.text}"
-        read, write = os.pipe()
-        completed = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", f"exec 3>&{write}\n{program}"],
-            cwd=self.directory,
-            pass_fds=(write,),
-            env={**inherited, "NO_COLOR": "1", "PATH": path, **self.variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        os.close(write)
-        with os.fdopen(read, encoding="utf-8") as stream:
-            self.directory = Path(stream.readline().rstrip("\n"))
+        with tempfile.TemporaryFile() as end:
+            program = f"trap '{{ pwd && env -0; }} >&{end.fileno()}' EXIT\n{command.text}"
+            completed = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", program],
+                cwd=self.directory,
+                pass_fds=(end.fileno(),),
+                env={**inherited, "NO_COLOR": "1", "PATH": path, **self.variables},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            end.seek(0)
+            directory, _, environment = end.read().decode().partition("\n")
+        self.directory = Path(directory)
+        self.variables = dict(item.split("=", 1) for item in environment.split("\0") if item)
         return completed
