@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse.cluster.nccl_log import read_transports
 from bakehouse.plan import image_keys
 from tests.docs.prose import HOME
 from tests.support.documents import blocks, table_rows
@@ -115,3 +116,18 @@ def test_messages_in_guides_are_those_of_the_code(page: str, source: str, phrase
     code = "".join(path.read_text(encoding="utf-8") for path in Path(HOME / source).glob("*.py"))
     guide = (GUIDES / page).read_text(encoding="utf-8")
     assert [phrase for phrase in phrases if phrase not in guide or phrase not in code] == []
+
+
+def test_the_guide_shows_logs_of_nccl_that_bakehouse_reads_in_the_same_way() -> None:
+    logs = [code for _, code in blocks(GUIDES / "train-over-efa.md") if "NCCL INFO" in code]
+    efa, tcp = (read_transports([log]) for log in logs)
+    assert (efa.networks, efa.ways, efa.uses_sockets) == (("Libfabric",), ("NET/Libfabric/GDRDMA",), False)
+    assert (tcp.networks, tcp.ways, tcp.uses_sockets) == (("Socket",), ("NET/Socket",), True)
+
+
+def test_the_guide_names_the_drivers_that_the_compatibility_libraries_support() -> None:
+    component = (HOME / "recipes/components/cuda-compat/component.yaml").read_text()
+    [branches] = re.findall(r'version: "13\.0".*?branches: ([\d ]+)', component, re.DOTALL)
+    guide = (GUIDES / "train-over-efa.md").read_text(encoding="utf-8")
+    *others, last = branches.split()
+    assert f"with the driver branches {', '.join(others)} and {last}:" in guide
