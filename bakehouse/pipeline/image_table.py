@@ -1,5 +1,6 @@
 """The table of images, `images/README.md`: versions of each and how far it was run."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -71,11 +72,13 @@ def table(rows: Iterable[ImageRow]) -> str:
     for row in rows:
         families.setdefault(row.recipe.family, []).append(row)
     levels = [row.level for family in families.values() for row in family]
-    counts = ", ".join(f"{levels.count(level)} {level.value}" for level in Level if level in levels)
+    counts = f"{_counts(levels)}."
+    if earlier := [row.earlier.level for family in families.values() for row in family if row.earlier]:
+        counts += f" Earlier versions of the rendered ones: {_counts(earlier)}."
     images = format_count(len(levels), "image")
     recipes = format_count(len(families), "recipe")
     blocks = [
-        f"{BANNER}\n\n# Images\n\n{images} of {recipes}; {counts}.\n\n"
+        f"{BANNER}\n\n# Images\n\n{images} of {recipes}; {counts}\n\n"
         "- built: with the real packages; the number of checks is that of the last smoke test\n"
         "- rehearsed: all build steps ran, with stubs for unavailable files\n"
         "- rendered: not run since the recipe, a component or a shared template changed; the date is that\n"
@@ -83,6 +86,11 @@ def table(rows: Iterable[ImageRow]) -> str:
     ]
     blocks += [_section(name, family) for name, family in sorted(families.items())]
     return "\n".join(blocks)
+
+
+def _counts(levels: Iterable[Level]) -> str:
+    present = Counter(levels)
+    return ", ".join(f"{present[level]} {level.value}" for level in Level if level in present)
 
 
 def _section(family: str, rows: list[ImageRow]) -> str:

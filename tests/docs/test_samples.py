@@ -72,6 +72,13 @@ def test_the_readme_counts_the_images_as_their_table_does() -> None:
     assert re.findall(r"(\d+) images from (\d+) recipes", README) == [counts]
 
 
+def test_the_readme_calls_most_images_rendered_as_their_table_does() -> None:
+    table = (HOME / "images/README.md").read_text()
+    [(images, rendered)] = re.findall(r"^(\d+) images of .*?(\d+) rendered\.", table, re.MULTILINE)
+    is_most = int(rendered) > int(images) / 2
+    assert ("lists most images as rendered" in README.replace("\n", " ")) is is_most
+
+
 @pytest.mark.parametrize(
     ("sentence", "measure", "start", "columns"),
     [

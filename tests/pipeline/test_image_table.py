@@ -171,3 +171,5 @@ def test_a_run_before_the_last_change_is_marked(workspace: Workspace) -> None:
         "| [small](small/README.md) | - | - | 3.11 | - | - | - | - | - | current |"
         " rendered (rehearsed 2026-11-20, changed since) |\n" in table
     )
+    counts = "3 images of 2 recipes; 3 rendered. Earlier versions of the rendered ones: 1 rehearsed."
+    assert f"\n{counts}\n" in table
