@@ -34,6 +34,14 @@ def test_dots_stand_for_any_lines_and_any_text() -> None:
     assert differences("a 1\nc … d\n", "a 1\nb\nc 5 MB d\n") == ["c … d"]
 
 
+@pytest.mark.parametrize(("commit", "is_same"), [("0123456789ab", True), ("0123456789ab-dirty", False)])
+def test_a_release_may_have_another_tag_and_commit_but_no_local_changes(commit: str, is_same: bool) -> None:
+    shown = "2026-11-28  release  churn-20261128-11f83dd3  baf9f75d51ed"
+    printed = f"2026-11-29  release  churn-20261129-2fd65bb9  {commit}"
+
+    assert (differences(shown, printed) == []) is is_same
+
+
 def test_the_next_command_has_the_directory_and_the_exported_variables(tmp_path: Path) -> None:
     reader = Reader(tmp_path, Path("/"))
     reader.run(Command(1, "mkdir here && cd here && export WORD='a\nb' && own=1", ""))

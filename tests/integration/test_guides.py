@@ -51,6 +51,10 @@ NOT_RUN = (
     (r"apt-get install|-arm64", "needs emulation of arm64"),
     (r"--gpus|(smoke|promote) .*cu1\d\d|cu1\d\d .*--(check|report)", "needs GPUs"),
     (r"bake (rehearse|reproduce) ", "takes long, see test_rehearsal.py and test_reproduction.py"),
+    (
+        r"bake (registry stop|clean --all)$",
+        "removes what the guides begin with, see test_local_registry.py and tests/cli/test_clean.py",
+    ),
     (r"^\./bake ", "needs a checkout"),
     (r"^bake shell ", "needs a terminal and a built image, see test_shell.py"),
     (

@@ -18,6 +18,8 @@ _UNITS = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 _VARYING = (
     (re.compile(r"sha256:[0-9a-f]{12,64}"), "sha256:…"),
     (re.compile(r"\d{4}-\d{2}-\d{2}(-\d{2}-\d{2}-\d{2}-\d{3})?"), "DATE"),
+    (re.compile(r"-\d{8}-[0-9a-f]{8}\b"), "-TAG"),
+    (re.compile(r"\b[0-9a-f]{12}(?=(-dirty)?$)"), "COMMIT"),
     (re.compile(r"\b127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
     (re.compile(r"\b\d+(\.\d+)?( s|:\d\d)\b"), "TIME"),
     (_SIZE, "SIZE"),
@@ -69,8 +71,9 @@ def steps(page: Path) -> Iterator[File | Command]:
 def differences(shown: str, printed: str) -> list[str]:
     """Return the shown lines that are missing, in their order, in what was printed.
 
-    Times, dates, digests and ports may differ, and sizes by 5 %. A line of dots stands for any lines, and `…`
-    within a line for any text. Without a line of dots, nothing may be printed between two shown lines.
+    Times, dates, digests, release tags, commits and ports may differ, and sizes by 5 %. A line of dots stands
+    for any lines, and `…` within a line for any text. Without a line of dots, nothing may be printed between
+    two shown lines.
     """
     printed_lines = printed.splitlines()
     comparable_lines = [_comparable(line) for line in printed_lines]
