@@ -15,7 +15,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, cached_property, partial
 from hashlib import sha256
@@ -27,7 +27,7 @@ from bakehouse.util.files import PROBE, write_whole
 if TYPE_CHECKING:
     from bakehouse.catalog.catalog import Catalog
     from bakehouse.catalog.component import Component
-    from bakehouse.catalog.recipe import Recipes
+    from bakehouse.catalog.recipe import Recipe, Recipes
 
 V = TypeVar("V")
 
@@ -173,11 +173,13 @@ def _names(kept: Kept) -> ProjectNames:
 
 
 def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
-    from bakehouse.catalog.recipe import Recipe, read_recipes
+    from bakehouse.catalog.recipe import read_recipes
 
     with _recorded() as record:
-        catalog = read_catalog(roots)
-        recipes = read_recipes(roots, catalog, project=project)
+        own = _own_components(roots[0]) if len(roots) > 1 else {}
+        catalog = _read_catalog(roots, own)
+        known = _own_recipes(roots[0], own) if _is_independent(own, roots[0], project, catalog) else {}
+        recipes = read_recipes(roots, catalog, project=project, known=known)
     own_files = (file for recipe in recipes.by_name.values() for file in recipe.content.own_files)
     if sum(len(file.content) for file in own_files) > _MAX_BYTES:
         return Loaded(catalog, recipes, None)
@@ -208,10 +210,12 @@ def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
 
 def read_catalog(roots: Sequence[Path]) -> "Catalog":
     """Read the components of a project, except those with mistakes; use the cache for Bakehouse's own."""
+    return _read_catalog(roots, _own_components(roots[0]) if len(roots) > 1 else {})
+
+
+def _read_catalog(roots: Sequence[Path], own: Mapping[str, "Component"]) -> "Catalog":
     from bakehouse.catalog.catalog import load_catalog, read_directory
     from bakehouse.errors import Problems
-
-    own = _own_components(roots[0]) if len(roots) > 1 else {}
 
     def read(directory: Path, problems: Problems) -> "Component":
         component = own.get(directory.name)
@@ -231,7 +235,7 @@ def _own_components(root: Path) -> Mapping[str, "Component"]:
     from bakehouse.errors import Problems, RecipeError
 
     path, identity = _place("components", root)
-    if kept := _read(path, identity):
+    if kept := _read_part(path, identity):
         components: dict[str, Component] = kept.load("components")
         return components
     problems = Problems()
@@ -249,11 +253,53 @@ def _own_components(root: Path) -> Mapping[str, "Component"]:
     return components
 
 
+def _is_independent(
+    own: Mapping[str, "Component"], root: Path, project: Path | None, catalog: "Catalog"
+) -> bool:
+    """Return whether a project leaves Bakehouse's own recipes as they are.
+
+    It can replace or break their components, or exclude files if one directory contains the other.
+    """
+    if not own or (project and (root.is_relative_to(project) or project.is_relative_to(root))):
+        return False
+    used = {name: component.directory for name, component in catalog.components.items()}
+    return all(used.get(name) == component.directory for name, component in own.items())
+
+
+def _own_recipes(root: Path, own: Mapping[str, "Component"]) -> Mapping[Path, Sequence["Recipe"]]:
+    """Return Bakehouse's own recipes by file, like `_own_components`."""
+    from bakehouse.catalog.recipe import read_recipes
+
+    path, identity = _place("recipes", root)
+    if kept := _read_part(path, identity):
+        cached: Mapping[Path, Sequence[Recipe]] = kept.load("families")
+        return cached
+    families: dict[Path, list[Recipe]] = {}
+    with _recorded() as record:
+        recipes = read_recipes([root], _read_catalog([root], own))
+    if recipes.broken:
+        return {}
+    for recipe in recipes.by_name.values():
+        families.setdefault(recipe.location.path, []).append(recipe)
+    record.walk([root / "components"])
+    _keep(path, identity, record, {"families": families})
+    return families
+
+
+def _read_part(path: Path | None, identity: bytes) -> Kept | None:
+    """Return the content of a cache. Its files are also files of the project that is read."""
+    if kept := _read(path, identity):
+        for record in _records:
+            record.include(kept.statuses)
+    return kept
+
+
 class _Record:
     """The files that are read or looked up."""
 
     def __init__(self) -> None:
         self.began = time.time_ns()
+        self._skipped = (*_CODE, str(_cache_directory()))
         self._read: set[str] = set()
         self._seen: set[str] = set()
 
@@ -262,8 +308,13 @@ class _Record:
         if event not in ("open", "os.scandir", "os.listdir", PROBE) or isinstance(arguments[0], int | None):
             return
         path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100  # Path is slow
-        if not path.startswith(_CODE) or path.startswith(f"{_PACKAGE}/data/"):
+        if not path.startswith(self._skipped) or path.startswith(f"{_PACKAGE}/data/"):
             (self._seen if event == PROBE else self._read).add(path)
+
+    def include(self, statuses: Mapping[str, Status]) -> None:
+        """Add the files of a cache that was read instead of them."""
+        for path, status in statuses.items():
+            (self._seen if status and not status[1:] else self._read).add(path)
 
     def walk(self, directories: Iterable[Path]) -> None:
         """Add all files below directories."""
@@ -376,7 +427,12 @@ def _read(path: Path | None, identity: bytes) -> Kept | None:
         is_current = all(_is_current(path, status) for path, status in kept.statuses.items())
     except _DAMAGE:
         return None
-    return kept if is_current else None
+    if not is_current:
+        return None
+    # `_keep` removes the caches that were not used for the longest time
+    with suppress(OSError):
+        os.utime(path)
+    return kept
 
 
 def _keep(path: Path | None, identity: bytes, record: _Record, values: Mapping[str, object]) -> Kept | None:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 
 from bakehouse.catalog.build_requirements import read_undeclared
 from bakehouse.catalog.catalog import Catalog
@@ -202,12 +203,14 @@ def read_recipes(
     locked: bool = True,
     project: Path | None = None,
     is_limited: bool = True,
+    known: Mapping[Path, Sequence[Recipe]] = MappingProxyType({}),
 ) -> Recipes:
     """Read all image recipes; those of later directories replace earlier ones.
 
     A file with mistakes does not affect the others. Without `locked`, missing and outdated locks of
     requirements are accepted, because `bake lock` makes them. The `.dockerignore` of a `project` applies to
-    the files of recipes, which must be in its directory or in one of `roots` if `is_limited`.
+    the files of recipes, which must be in its directory or in one of `roots` if `is_limited`. `known` are the
+    recipes of files that were read before.
     """
     roots = tuple(roots)
     inside = (project, *roots) if project and is_limited else ()
@@ -222,7 +225,9 @@ def read_recipes(
             path for path in (root / "images").glob("*.*") if path.suffix in (".yaml", ".yml")
         ):
             mistakes = problems[path] = Problems()
-            families[path.stem], paths[path.stem] = [], path
+            families[path.stem], paths[path.stem] = [*known.get(path, ())], path
+            if path in known:
+                continue
             if path.suffix == ".yml":
                 hint = f"rename it to `{path.stem}.yaml`"
                 message = f"`{path.name}` is not read as a recipe"

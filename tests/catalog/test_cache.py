@@ -9,16 +9,18 @@ import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bakehouse.catalog import cache as caching
 from bakehouse.catalog import catalog as reading
+from bakehouse.catalog import recipe as recipes
 from bakehouse.catalog.cache import Loaded, derived, load, load_names
 from bakehouse.catalog.catalog import Catalog, load_catalog, read_directory
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.project import HOME
-from bakehouse.catalog.recipe import load_recipes, read_recipes
+from bakehouse.catalog.recipe import Recipe, load_recipes, read_recipes
 from bakehouse.errors import Problems
 from tests.support.requirements_locks import locked_heading
 from tests.support.trees import IMAGE, Tree
@@ -441,6 +443,18 @@ def test_a_few_are_kept(cache: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("cache", "settled")
+def test_one_that_is_in_use_is_kept(tmp_path: Path, reads: list[object]) -> None:
+    trees = [Tree(tmp_path / str(number)) for number in range(20)]
+    for tree in trees:
+        tree.component("part", 'summary: x\nreleases: [{version: "1"}]\n')
+        load([tree.root])
+        time.sleep(NEXT_TICK)
+        load([trees[0].root])
+
+    assert len(reads) == len(trees)
+
+
+@pytest.mark.usefixtures("cache", "settled")
 def test_a_value_that_follows_from_files_is_computed_once(tmp_path: Path) -> None:
     directory = tmp_path / "below"
     directory.mkdir()
@@ -525,3 +539,92 @@ def test_a_mistake_in_components_of_bakehouse_is_told_each_time(
     Tree(roots[0]).component("python", text)
     assert [broken.name for broken in load(roots).catalog.broken] == ["python"]
     assert [broken.name for broken in load(roots).catalog.broken] == ["python"]
+
+
+@pytest.fixture
+def families(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The recipe files that are read, by name."""
+    names: list[str] = []
+
+    def counted(path: Path, *arguments: Any) -> list[Recipe]:
+        names.append(path.name)
+        return load_family(path, *arguments)
+
+    load_family = recipes._load_family
+    monkeypatch.setattr(recipes, "_load_family", counted)
+    return names
+
+
+@pytest.mark.usefixtures("cache", "settled")
+def test_recipes_of_bakehouse_stay_valid_when_a_project_changes(
+    project: tuple[list[Path], list[str]], families: list[str]
+) -> None:
+    roots, _ = project
+    shutil.rmtree(roots[1] / "components/extra")
+    load(roots)
+    assert {"coded.yaml", "mine.yaml"} <= {*families}
+    families.clear()
+    time.sleep(NEXT_TICK)
+    Tree(roots[1]).image(IMAGE.replace("small", "other"), "mine")
+    loaded = load(roots)
+
+    assert families == ["mine.yaml"]
+    assert dict(loaded.recipes.by_name) == read_recipes(roots, loaded.catalog).by_name
+    time.sleep(NEXT_TICK)
+    Tree(roots[0]).write("src/train.py", "fail\n")
+    assert dict(load(roots).recipes.by_name) == read_recipes(roots, loaded.catalog).by_name
+
+
+PROJECTS: dict[str, tuple[Callable[[Tree, Tree], object], str | None]] = {
+    "a recipe of the same name": (
+        lambda _, theirs: theirs.image(IMAGE.replace("small", "other"), "coded"),
+        None,
+    ),
+    "a replaced component": (
+        lambda _, theirs: theirs.component("debian", 'summary: x\nreleases: [{version: "12"}]\n'),
+        None,
+    ),
+    "a project around them": (lambda *_: None, "../.."),
+    "a project at the same place": (lambda own, _: own.write(".dockerignore", "src/lib\n"), "."),
+    "a project in them": (lambda own, _: own.write("src/images/x.txt", ""), "src"),
+}
+"""Changes of Bakehouse's recipes by a project, and its directory relative to theirs."""
+
+
+@pytest.mark.usefixtures("cache", "settled")
+@pytest.mark.parametrize("kind", PROJECTS)
+def test_a_project_that_changes_recipes_of_bakehouse_reads_them(
+    kind: str, project: tuple[list[Path], list[str]]
+) -> None:
+    roots, _ = project
+    shutil.rmtree(roots[1] / "components/extra")
+    change, below = PROJECTS[kind]
+    change(Tree(roots[0]), Tree(roots[1]))
+    load(roots)
+    directory = (roots[0] / below).resolve() if below else None
+    loaded = load(roots, directory)
+
+    catalog = load_catalog([roots[0]])
+    own = read_recipes([roots[0]], catalog)
+    changed = read_recipes(roots, load_catalog(roots, Problems()), project=directory)
+    assert dict(loaded.recipes.by_name) == changed.by_name
+    assert loaded.recipes.broken == changed.broken
+    assert own.by_name["coded"] != changed.by_name.get("coded")
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_project_is_kept_when_the_components_of_bakehouse_are_not(
+    project: tuple[list[Path], list[str]], cache: Path, reads: list[object]
+) -> None:
+    roots, _ = project
+    load(roots)
+    time.sleep(NEXT_TICK)
+    Tree(roots[1]).image(IMAGE.replace("small", "other"), "mine")
+    # From the components in the cache
+    load(roots)
+    count = len(reads)
+    for file in cache.glob("components-*"):
+        file.unlink()
+
+    assert load(roots).kept
+    assert len(reads) == count

@@ -41,7 +41,7 @@ def recipes() -> dict[str, Recipe]:
 def opened(start: Path | None = None) -> Workspace:
     """Open the project of a directory as `open_workspace` does, but read Bakehouse's own recipes only once.
 
-    Tests that are not about reading take it: `open_workspace` reads 290 recipes anew in each new project.
+    Tests that are not about reading take it: `open_workspace` unpickles 290 recipes in each new project.
     """
     location = project.find((start or Path.cwd()).resolve())
     catalog = load_catalog(location.recipe_roots, Problems(), _read)
