@@ -201,5 +201,11 @@ def _text(name: str, pipeline: Pipeline) -> str:
 
 def _action(name: str) -> str:
     """Return an action with its commit, and its version as a comment."""
-    pin = json.loads(_ACTIONS.read_text(encoding="utf-8"))["actions"][name]
+    pin = _actions()[name]
     return f"{name}@{pin['commit']} # {pin['version']}"
+
+
+@cache
+def _actions() -> Mapping[str, Mapping[str, str]]:
+    actions: Mapping[str, Mapping[str, str]] = json.loads(_ACTIONS.read_text(encoding="utf-8"))["actions"]
+    return actions

@@ -107,9 +107,10 @@ def key_location(path: Path, key: str, table: str) -> Location:
             inside = header == table or header.startswith(f"{table}.")
             if inside and table_location is None:
                 table_location = _word_location(path, number, line, header.split(".")[-1])
-        name = line.split("=")[0].strip().strip("\"'")
-        if inside and (name == key or line.strip().startswith(f"{key}.")):
-            return _word_location(path, number, line, key)
+        if inside and key in line:
+            name = line.split("=")[0].strip().strip("\"'")
+            if name == key or words.startswith(f"{key}."):
+                return _word_location(path, number, line, key)
     if table_location is None and "." in table:
         # It may be an inline table of its parent.
         parent, _, name = table.rpartition(".")

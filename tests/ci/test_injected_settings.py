@@ -248,7 +248,8 @@ def wildcards(text: str) -> list[str]:
     return re.findall(r"[*?]|\$\{", text)
 
 
-def operators(text: str) -> list[str]:
+@cache
+def operators(text: str) -> tuple[str, ...]:
     """Return the characters of a text that a shell obeys, and GitHub's expressions."""
     quote, obeyed = "", []
     characters = iter(text)
@@ -261,7 +262,7 @@ def operators(text: str) -> list[str]:
             quote = "" if character == quote else quote or character
         elif character in "$`" or (not quote and character in ";&|<>()\n#*?~"):
             obeyed.append(character)
-    return [*obeyed, *re.findall(r"\$\{\{", text), *(["unclosed"] if quote else [])]
+    return (*obeyed, *re.findall(r"\$\{\{", text), *(["unclosed"] if quote else []))
 
 
 class Elements(HTMLParser):
