@@ -17,25 +17,34 @@ PYTEST = (sys.executable, "-m", "pytest", "-p", "tests.support.counts")
 NESTED = "tests/build/test_nested.py"
 
 
+_COLLECTIONS = """
+import json, sys, pytest
+for arguments in json.loads(sys.argv[1]):
+    if code := pytest.main(arguments):
+        sys.exit(code)
+"""
+"""One process for all commands, which imports each test module once."""
+
+
 def left_out(root: Path, commands: Collection[Sequence[str]]) -> set[str]:
     """Return test files, and tests of other files, that pytest selects with none of the commands."""
     environment = {**os.environ, "PYTHONPATH": str(HOME), "PYTEST_ADDOPTS": ""}
     with tempfile.TemporaryDirectory() as directory:
         files = [Path(directory, str(number)) for number in range(len(commands))]
-        processes = [
-            subprocess.Popen(
-                [*command, "-n0", "--collect-only", "-q", f"--tests={file}"],
-                cwd=root,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for command, file in zip(commands, files, strict=True)
-        ]
-        outputs = [process.communicate()[0] for process in processes]
-        for process, output in zip(processes, outputs, strict=True):
-            assert process.returncode == 0, output[-2000:]
+        arguments = []
+        for command, file in zip(commands, files, strict=True):
+            assert tuple(command[:3]) == PYTEST[:3]
+            arguments.append([*command[3:], "-n0", "--collect-only", "-q", f"--tests={file}"])
+        result = subprocess.run(
+            [sys.executable, "-c", _COLLECTIONS, json.dumps(arguments)],
+            cwd=root,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stdout[-2000:]
         documents = [json.loads(file.read_text()) for file in files]
     collected, selected = (
         {test for document in documents for test in document[key]} for key in ("collected", "selected")
