@@ -7,10 +7,12 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 
+from bakehouse.catalog.cache import Kept
 from tests.support.trees import COMPONENTS, IMAGE, TEMPLATE, Tree
 
 pytest_plugins = ["tests.support.plugin", "tests.support.counts"]
@@ -41,6 +43,24 @@ def botocore_models() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.session, "create_loader", functools.cache(botocore.session.create_loader))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_recipes_in_memory() -> Iterator[None]:
+    """Bakehouse's own components and recipes, unpickled once and not for each project."""
+    load = Kept.load
+
+    @functools.lru_cache(maxsize=4)
+    def unpickled(name: str, data: bytes) -> Any:
+        return load(Kept({}, {name: data}), name)
+
+    def load_once(kept: Kept, name: str) -> Any:
+        is_own = name in ("components", "families")
+        return unpickled(name, kept.values[name]) if is_own else load(kept, name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kept, "load", load_once)
         yield
 
 
