@@ -121,7 +121,7 @@ def _launcher(image: LaunchImage, job: JobSpec, group: InstanceGroup) -> tuple[L
             f"only SageMaker starts the library that `{image.name}` was made for",
             "use `bake launch`, or set `launcher: torchrun` in a job file",
         )
-    elif not name and image.framework == "tensorflow" and group.count > 1 and processes is None:
+    elif not name and _is_mirrored(image) and group.count > 1 and processes is None:
         name = "tensorflow"
     elif not name and not (image.entry_point and group.count == 1 and processes is None):
         has_torchrun = "torchrun" in image.launchers
@@ -141,6 +141,11 @@ def _launcher(image: LaunchImage, job: JobSpec, group: InstanceGroup) -> tuple[L
         "tensorflow": "tensorflow",
     }
     return launchers_by_name.get(name, ""), 1 if is_single else processes or group.gpus or 1
+
+
+def _is_mirrored(image: LaunchImage) -> bool:
+    """Return whether MultiWorkerMirroredStrategy connects hosts by default, with or without a toolkit."""
+    return image.framework == "tensorflow" and not image.has_horovod
 
 
 def _strategy(distribution: Mapping[str, object]) -> tuple[str, int | None]:

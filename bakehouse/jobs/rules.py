@@ -233,7 +233,7 @@ EFA_UNUSED = Rule("efa-unused", _INSTANCES, "the hosts communicate over TCP, whi
 EFA_UNKNOWN = Rule(
     "efa-not-known",
     _INSTANCES,
-    "the hosts communicate over TCP if the image lacks it",
+    "the hosts communicate over TCP if the image lacks EFA or its NCCL plugin",
     is_error=False,
 )
 EFA_MISSING = Rule(

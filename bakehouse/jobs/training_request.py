@@ -70,12 +70,14 @@ class LaunchImage:
         return "tensorflow" if "tensorflow" in self.versions else ""
 
     @property
-    def is_mirrored(self) -> bool:
-        """Return whether its toolkit connects several hosts with MultiWorkerMirroredStrategy by default.
+    def has_horovod(self) -> bool:
+        """True if it contains Horovod, whose ranks need MPI."""
+        return not self.versions.keys().isdisjoint({"horovod", "horovod-nccl"})
 
-        Horovod's ranks need MPI.
-        """
-        return "tensorflow" in self.training_module and "horovod" not in self.versions
+    @property
+    def is_mirrored(self) -> bool:
+        """True if its toolkit connects several hosts with MultiWorkerMirroredStrategy by default."""
+        return "tensorflow" in self.training_module and not self.has_horovod
 
     @property
     def smp(self) -> str:

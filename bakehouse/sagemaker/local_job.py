@@ -138,7 +138,7 @@ def with_default_launcher(request: RunRequest, image: LaunchImage, report: Repor
     launcher = launcher or default_launcher(image.launchers, starts_torchrun=starts_torchrun)
     is_startable = starts_torchrun if launcher == "torchrun" else launcher != SCRIPT
     if is_startable and (job.entry_point or image.entry_point).endswith(".py"):
-        report(f"note: `{launcher}` starts the script, {origin}; `--distribution '{{}}'` sets none")
+        report(f"note: the launcher is `{launcher}`, {origin}; use `--distribution '{{}}'` for none")
         return replace(request, distribution={STRATEGIES[launcher]: {"enabled": True}})
     if hosts > 1:
         report(

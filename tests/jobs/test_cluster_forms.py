@@ -306,6 +306,13 @@ MPI_ON_TWO = JobSpec(instance_count=2, launcher="mpirun")
             "hint: use `--for kubeflow`, whose controller makes it, or one host\n",
         ),
         (
+            replace(TENSORFLOW, versions={"tensorflow": "2.21.0", "horovod-nccl": "0.28.1"}),
+            JobSpec(instance_count=2),
+            "kubernetes",
+            "error: a Job of Kubernetes has no list of hosts for `mpirun`\n\n"
+            "hint: use `--for kubeflow`, whose controller makes it, or one host\n",
+        ),
+        (
             CPU,
             MPI_ON_TWO,
             "kubeflow",

@@ -54,7 +54,7 @@ def chosen(
 def test_several_hosts_start_with_the_default_of_the_image(
     launchers: tuple[str, ...], module: str, name: str, strategy: str
 ) -> None:
-    note = f"note: `{name}` starts the script, the image's default; `--distribution '{{}}'` sets none"
+    note = f"note: the launcher is `{name}`, the image's default; use `--distribution '{{}}'` for none"
 
     assert chosen(launchers, module) == ({strategy: {"enabled": True}}, [note])
 
@@ -82,8 +82,15 @@ def test_instance_groups_start_the_script_on_each_host() -> None:
     assert chosen(BOTH, PYTORCH, groups) == ({}, [])
 
 
+@pytest.mark.parametrize("component", ["horovod", "horovod-nccl"])
+def test_ranks_of_horovod_start_with_mpi(component: str) -> None:
+    versions = {"tensorflow": "2.21.0", component: "0.28.1"}
+
+    assert chosen(("mpirun",), TENSORFLOW, versions=versions)[0] == {"mpi": {"enabled": True}}
+
+
 def test_tensorflow_connects_the_hosts() -> None:
-    note = "note: `tensorflow` starts the script, the image's default; `--distribution '{}'` sets none"
+    note = "note: the launcher is `tensorflow`, the image's default; use `--distribution '{}'` for none"
 
     assert chosen(("mpirun",), TENSORFLOW) == ({"multi_worker_mirrored_strategy": {"enabled": True}}, [note])
 
@@ -109,9 +116,10 @@ def test_the_smoke_test_can_select_a_launcher(launcher: str, strategy: str, orig
         (PYTORCH, {"pytorch": "2.9.1"}),
         (TENSORFLOW, {"tensorflow": "2.21.0"}),
         (TENSORFLOW, {"tensorflow": "2.21.0", "horovod": "0.28.1"}),
+        (TENSORFLOW, {"tensorflow": "2.21.0", "horovod-nccl": "0.28.1"}),
         ("", {}),
     ],
-    ids=["PyTorch", "TensorFlow", "Horovod", "no toolkit of a framework"],
+    ids=["PyTorch", "TensorFlow", "Horovod", "Horovod with NCCL", "no toolkit of a framework"],
 )
 def test_the_printed_job_has_the_launcher_of_the_local_job(
     module: str, versions: dict[str, str], launcher: str | None, hosts: int
