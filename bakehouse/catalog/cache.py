@@ -258,7 +258,7 @@ def _is_independent(
 ) -> bool:
     """Return whether a project leaves Bakehouse's own recipes as they are.
 
-    It can replace or break their components, or exclude files if one directory contains the other.
+    A project can replace or break their components, or exclude files if one directory contains the other.
     """
     if not own or (project and (root.is_relative_to(project) or project.is_relative_to(root))):
         return False
@@ -299,7 +299,7 @@ class _Record:
 
     def __init__(self) -> None:
         self.began = time.time_ns()
-        self._skipped = (*_CODE, str(_cache_directory()))
+        self._caches = str(_cache_directory())
         self._read: set[str] = set()
         self._seen: set[str] = set()
 
@@ -308,7 +308,10 @@ class _Record:
         if event not in ("open", "os.scandir", "os.listdir", PROBE) or isinstance(arguments[0], int | None):
             return
         path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100  # Path is slow
-        if not path.startswith(self._skipped) or path.startswith(f"{_PACKAGE}/data/"):
+        directory, _, name = path.rpartition(os.sep)
+        if path == self._caches or (directory == self._caches and ".cache" in name):
+            return
+        if not path.startswith(_CODE) or path.startswith(f"{_PACKAGE}/data/"):
             (self._seen if event == PROBE else self._read).add(path)
 
     def include(self, statuses: Mapping[str, Status]) -> None:

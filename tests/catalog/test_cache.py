@@ -248,6 +248,20 @@ def test_mistakes_are_read_once(own: Tree, reads: list[object]) -> None:
     assert [*second.recipes.by_name] == [*first.recipes.by_name]
 
 
+@pytest.mark.usefixtures("settled")
+def test_a_project_whose_path_begins_with_that_of_the_caches_is_read_anew_after_a_change(
+    own: Tree, reads: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = own.root.rename(own.root.with_name("bakehouse-demo"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project.parent))
+    tree = Tree(project)
+    load([project], project)
+    tree.image(IMAGE, "later")
+
+    assert "later" in load([project], project).recipes.by_name
+    assert len(reads) == 2
+
+
 MENDED_MISTAKES: list[tuple[str, str, Callable[[Tree], object]]] = [
     ("a corrected recipe", "sumary: x\n", lambda tree: tree.image(IMAGE, "wrong")),
     (
