@@ -41,6 +41,7 @@ _BASES = {"3.13": "debian-13", "3.11": "debian-12"}
 """The bases by the version of their Python; the last one replaces those of other versions."""
 _DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
 """Build requirements of projects that state none (PEP 518)."""
+_LINUX = {"os_name": "posix", "platform_system": "Linux", "sys_platform": "linux"}
 _MAX_STEPS = 5
 _MISSING = re.compile(r"No matching distribution found for (.+)")
 _UNDECLARED = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
@@ -82,9 +83,11 @@ class Backends:
             sdist = _path(file, fetcher)
             requires = ["pip>=23", *_build_requires(sdist)]
             framework = _framework(requires, self.workspace.catalog)
-            if framework and (stated := sdist_metadata.recorded(sdist)):
+            stated = sdist_metadata.recorded(sdist) if framework else None
+            if stated and stated.requires:
                 # The index's newest build may take gigabytes, and is not the one of the image
-                self.report(f"{requirement} is built with {framework}; the metadata in its archive is taken")
+                reason = f"{requirement} is built with {framework}"
+                self.report(f"{reason}: its backend does not run, and the metadata in its archive is taken")
                 return replace(stated, build_requires=tuple(requires[1:]))
             version = index.python_version if index.python_version in _BASES else [*_BASES][-1]
             base = bootstrapped_bases(self.workspace.catalog, self.workspace.apt_locks)[_BASES[version]]
@@ -185,11 +188,12 @@ def _build_requires(sdist: Path) -> tuple[str, ...]:
 
 
 def _framework(requires: Sequence[str], catalog: Catalog) -> str | None:
-    """Return the first package among build requirements that the component of a framework installs."""
+    """Return the first build requirement on Linux that the component of a framework installs."""
     components = [catalog.components[name] for name in FRAMEWORKS if name in catalog.components]
     upstreams = [component.upstream for component in components if component.upstream]
     projects = {normal_name(project) for upstream in upstreams for project in upstream.projects}
-    names = (normal_name(Requirement(text).name) for text in requires)
+    parsed = map(Requirement, requires)
+    names = (normal_name(item.name) for item in parsed if not item.marker or item.marker.evaluate(_LINUX))
     return next((name for name in names if name in projects), None)
 
 

@@ -16,6 +16,7 @@ from tests.support.errors import error_text
 from tests.support.sdists import WITNESS, hostile, sdist
 from tests.support.wheels import sha256, wheel
 
+BUILT_WITH_TORCH = "[build-system]\nrequires = ['ninja', 'Torch>=2.1']"
 STATIC = "Metadata-Version: 2.2\nName: bad\nVersion: 1.0\nRequires-Dist: six\n"
 
 
@@ -167,7 +168,7 @@ def test_metadata_of_a_package_that_is_built_with_a_framework_is_read_from_the_a
 ) -> None:
     files = {
         "PKG-INFO": "Metadata-Version: 2.1\nName: bad\nVersion: 1.0\nRequires-Dist: six\n",
-        "pyproject.toml": "[build-system]\nrequires = ['ninja', 'Torch>=2.1']",
+        "pyproject.toml": BUILT_WITH_TORCH,
     }
     archive = sdist(tmp_path, "bad", "1.0", files)
     file = LockedFile(
@@ -179,4 +180,42 @@ def test_metadata_of_a_package_that_is_built_with_a_framework_is_read_from_the_a
     metadata = backends.run("bad==1.0", file, index)
 
     assert metadata == Metadata("bad", "1.0", ("six",), "", ("ninja", "Torch>=2.1"))
-    assert reports == ["bad==1.0 is built with torch; the metadata in its archive is taken"]
+    assert reports == [
+        "bad==1.0 is built with torch: its backend does not run, and the metadata in its archive is taken"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("requires", "framework"),
+    [
+        (("ninja", "Torch>=2.1"), "torch"),
+        (("tensorflow-cpu",), "tensorflow-cpu"),
+        (("torch; sys_platform == 'win32'", "numpy"), None),
+        (("torch; platform_system == 'Linux'",), "torch"),
+    ],
+)
+def test_a_package_is_built_with_the_framework_that_its_build_needs_on_linux(
+    requires: tuple[str, ...], framework: str | None
+) -> None:
+    assert build_backend._framework(requires, open_workspace(HOME).catalog) == framework
+
+
+def test_a_backend_runs_if_the_archive_states_no_requirements(
+    tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        "PKG-INFO": "Metadata-Version: 2.1\nName: bad\nVersion: 1.0\n",
+        "pyproject.toml": BUILT_WITH_TORCH,
+    }
+    archive = sdist(tmp_path, "bad", "1.0", files)
+    file = LockedFile("bad", "1.0", archive.name, sha256(archive), 1, origin=archive.as_uri())
+    monkeypatch.setattr(build_backend.locked_base, "ensure_with", started)
+    backends = build_backend.Backends(open_workspace(HOME), lambda _: None, lambda _: None)
+
+    with pytest.raises(RuntimeError, match="started"):
+        backends.run("bad==1.0", file, index)
+
+
+def started(*_: object) -> None:
+    message = "started"
+    raise RuntimeError(message)
