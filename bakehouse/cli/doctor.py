@@ -127,9 +127,9 @@ def builder_finding(builder: str, check: BuilderCheck) -> DoctorCheck:
         cost = f"no image can be built on {builder}"
         hint = check.fault.hint or f"run `docker buildx inspect {builder}`"
         return DoctorCheck(check.name, CheckState.MISSING, f"{check.fault.message}{answer}", cost, hint)
-    if check.unknown:
+    if check.hint:
         cost = f"builds on {builder} may fail"
-        return DoctorCheck(check.name, CheckState.UNKNOWN, check.detail, cost, check.unknown)
+        return DoctorCheck(check.name, CheckState.UNKNOWN, check.detail, cost, check.hint)
     return DoctorCheck(check.name, CheckState.OK, check.detail)
 
 

@@ -68,8 +68,8 @@ class BuilderCheck:
     name: str
     detail: str
     fault: Diagnostic | None = None
-    unknown: str = ""
-    """How to find out, if the builder does not report the fact."""
+    hint: str = ""
+    """How to find a fact out that the builder does not report; empty if it does."""
 
 
 def preflight(
@@ -358,13 +358,13 @@ def _worker_checks(builder: Builder, run: Program, until: float) -> Iterator[Bui
         elif worker.status != "running":
             detail = f"node {node.name} is {worker.status or 'not started'}; the first build starts it"
             start = f"run `docker buildx inspect --bootstrap {builder.name}` to start it now"
-            yield BuilderCheck("BuildKit", detail, unknown=start)
+            yield BuilderCheck("BuildKit", detail, hint=start)
         else:
             yield _version_check(node, worker.version)
             yield _platform_check(node, worker.platforms)
             limit = f"limited to {worker.cache_limit}" if worker.cache_limit else "without a known limit"
             detail = f"{limit}; BuildKit does not report its free disk space"
-            yield BuilderCheck("build cache", detail, unknown="run `df` on the builder's machine")
+            yield BuilderCheck("build cache", detail, hint="run `df` on the builder's machine")
 
 
 def _version_check(node: BuilderNode, version: str) -> BuilderCheck:
@@ -373,7 +373,7 @@ def _version_check(node: BuilderNode, version: str) -> BuilderCheck:
     if number == (0, 0):
         # A package of a distribution may be built without the version.
         detail, oldest = f"node {node.name} does not report its version", ".".join(map(str, OLDEST_BUILDKIT))
-        return BuilderCheck("BuildKit", detail, unknown=f"check that it is {oldest} or newer")
+        return BuilderCheck("BuildKit", detail, hint=f"check that it is {oldest} or newer")
     if number < OLDEST_BUILDKIT:
         oldest = ".".join(map(str, OLDEST_BUILDKIT))
         message = f"BuildKit {version} of builder node `{node.name}` is too old"

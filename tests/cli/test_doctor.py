@@ -185,7 +185,7 @@ def test_findings_of_a_builder() -> None:
         doctor.builder_finding("far", check)
         for check in (
             BuilderCheck("platform", "linux/amd64"),
-            BuilderCheck("build cache", "without a known limit", unknown="run `df` there"),
+            BuilderCheck("build cache", "without a known limit", hint="run `df` there"),
             BuilderCheck("BuildKit", "", fault),
             BuilderCheck("TLS", "", Diagnostic("it does not answer")),
         )

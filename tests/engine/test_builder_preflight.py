@@ -101,7 +101,7 @@ def test_a_builder_without_faults(machine: Machine) -> None:
             BuilderCheck(
                 "build cache",
                 "limited to 21GiB; BuildKit does not report its free disk space",
-                unknown="run `df` on the builder's machine",
+                hint="run `df` on the builder's machine",
             ),
         )
 
@@ -439,7 +439,7 @@ def test_facts_that_a_builder_does_not_report(machine: Machine) -> None:
 
     machine.inspection = ProgramResult(0, inspection)
     assert machine.preflight()[1] == BuilderCheck(
-        "BuildKit", "node far0 does not report its version", unknown="check that it is 0.11 or newer"
+        "BuildKit", "node far0 does not report its version", hint="check that it is 0.11 or newer"
     )
 
     machine.inspection = ProgramResult(0, inspection.replace("running", "inactive"))
@@ -447,7 +447,7 @@ def test_facts_that_a_builder_does_not_report(machine: Machine) -> None:
         BuilderCheck(
             "BuildKit",
             "node far0 is inactive; the first build starts it",
-            unknown="run `docker buildx inspect --bootstrap far` to start it now",
+            hint="run `docker buildx inspect --bootstrap far` to start it now",
         ),
     )
 

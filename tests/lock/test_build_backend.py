@@ -9,7 +9,7 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import BuildError
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.lock import build_backend
+from bakehouse.lock import build_backend, locked_base
 from bakehouse.lock.python import Index, LockedFile, Metadata, RunBackend, resolve
 from bakehouse.plan.workspace import open_workspace
 from tests.support.errors import error_text
@@ -209,7 +209,7 @@ def test_a_backend_runs_if_the_archive_states_no_requirements(
     }
     archive = sdist(tmp_path, "bad", "1.0", files)
     file = LockedFile("bad", "1.0", archive.name, sha256(archive), 1, origin=archive.as_uri())
-    monkeypatch.setattr(build_backend.locked_base, "ensure_with", started)
+    monkeypatch.setattr(locked_base, "ensure_with", started)
     backends = build_backend.Backends(open_workspace(HOME), lambda _: None, lambda _: None)
 
     with pytest.raises(RuntimeError, match="started"):
