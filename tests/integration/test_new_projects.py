@@ -37,7 +37,7 @@ for step in range(3):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-print("trained on", dist.get_world_size(), "ranks with lightgbm", lightgbm.__version__)
+print(f"trained on {dist.get_world_size()} ranks with lightgbm {lightgbm.__version__}")
 """
 
 
