@@ -366,18 +366,20 @@ def _release_order(states: Sequence[_ReleaseState]) -> list[int]:
     A place is a day, an index, and the number of the roll-back at this index.
     """
     places: dict[str, tuple[str, int, int]] = {}
-    rollbacks: list[tuple[str, int, ReleasedRollback]] = []
+    rollbacks: dict[tuple[str, ReleasedRollback], int] = {}
     for index, state in enumerate(states):
         if state.is_released and state.rollback:
-            rollbacks.append((state.rollback.time, index, state.rollback))
+            # Copies of the record, and those with further facts, are not another roll-back
+            rollbacks.setdefault((state.digest, state.rollback), index)
         elif state.is_released:
             place = state.date, index, 0
             places[state.digest] = min(place, places.get(state.digest, place))
     latest = "", 0, 0
-    for number, (_, index, rollback) in enumerate(sorted(rollbacks, key=lambda item: item[:2]), 1):
+    in_order = sorted(rollbacks.items(), key=lambda item: (item[0][1].time, item[1]))
+    for number, ((digest, rollback), index) in enumerate(in_order, 1):
         # A release that is dated in the future can be rolled back, too
         latest = max(latest, places.get(rollback.replaced, latest), (states[index].date, index, 0))
-        latest = places[states[index].digest] = *latest[:2], number
+        latest = places[digest] = *latest[:2], number
     return sorted(
         range(len(states)),
         key=lambda index: (places.get(states[index].digest, (states[index].date, index, 0)), index),

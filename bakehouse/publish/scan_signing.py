@@ -3,7 +3,6 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -73,9 +72,7 @@ def sign_scans(
         scan = statement_of(image, digest, report, started, finished)
         sign_published(project, builds_of_digest, scan, bundler, progress, f"security {image} --sign")
         [signed] = read_scans([SignedStatement(SCAN, _predicate(scan), bundler.public_key)], image).newest
-        # A repeated roll-back would precede a release of the same day
-        scanned = replace(builds_of_digest[-1], rollback=None)
-        ledger.add(with_scans(scanned, [summarize(signed, waived)]))
+        ledger.add(with_scans(builds_of_digest[-1], [summarize(signed, waived)]))
 
 
 def _predicate(statement: Statement) -> Mapping[str, Any]:

@@ -367,6 +367,18 @@ def test_a_release_of_the_future_can_be_rolled_back() -> None:
     assert by_release([old, future, back])[-1] == back
 
 
+def test_copies_of_a_roll_back_do_not_precede_a_release_of_the_same_day(tmp_path: Path) -> None:
+    old, new = published(1, "2026-11-21"), published(2, "2026-11-22")
+    back = replace(old, date="2026-11-22", rollback=rolled_back(new))
+    fixed = published(3, "2026-11-22")
+    scanned, copy = replace(back, scanned="2026-11-22T12:30:00Z"), replace(back, registry="ecr.example")
+    ledger = [old, new, back, fixed, scanned, copy]
+    assert by_release(ledger) == (new, old, back, scanned, copy, fixed)
+    path = tmp_path / "releases.json"
+    path.write_text(text_of(ledger))
+    assert next(newest_first(path)) == fixed
+
+
 def test_a_second_roll_back_to_a_release_is_recorded() -> None:
     old, new = published(1, "2026-11-21"), published(2, "2026-11-22")
     back = replace(old, rollback=rolled_back(new))

@@ -6,12 +6,16 @@ import pytest
 
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import UsageError
+from bakehouse.ledger.image_uris import newest
+from bakehouse.ledger.releases import ReleasedRollback
+from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import ImageKey
 from bakehouse.publish.options import PublishOptions
-from bakehouse.publish.promote import Promotion, require_same_key
+from bakehouse.publish.promote import Promotion, promote_image, require_same_key
 from tests.support.built_images import IMAGE
 from tests.support.proxy import Proxy
 from tests.support.release_records import a_record
+from tests.support.signing_keys import KeyFiles
 
 
 def test_a_key_with_the_same_beginning_is_another_recipe() -> None:
@@ -33,3 +37,20 @@ def test_a_candidate_outside_the_registry_of_the_project_is_announced(
     assert lines == [
         f"mpi-cpu: promoting its candidate in `{proxies[0].host}`; look-ups search `new.example/team`"
     ]
+
+
+def test_signing_a_rolled_back_release_does_not_make_it_the_latest(
+    project: ProjectSettings, key: KeyFiles
+) -> None:
+    ledger = open_ledger(project)
+    release = promote_image(project, IMAGE, print, PublishOptions())
+    ledger.add(replace(release, rollback=ReleasedRollback(f"{release.date}T00:00:00Z", "sha256:" + "5" * 64)))
+    digest = "sha256:" + "6" * 64
+    uri = release.image_uri.replace(release.digest, digest)
+    ledger.add(replace(release, digest=digest, image_uri=uri, regions=()))
+
+    signing = replace(project, signing_key=str(key.private))
+    promote_image(signing, IMAGE, print, PublishOptions(image_uri=release.image_uri))
+    last = ledger.records("mpi-cpu")[-1]
+    assert (last.digest, len(last.artifacts)) == (release.digest, 2)
+    assert newest(project, "mpi-cpu").digest == digest

@@ -122,6 +122,17 @@ def test_the_latest_release_stays_the_latest_after_a_roll_back(
     assert image_uris.newest(moved, "image").digest == DIGEST
 
 
+def test_the_release_after_a_roll_back_of_the_same_day_stays_the_latest(
+    moved: ProjectSettings, fake_registries: tuple[FakeRegistry, FakeRegistry]
+) -> None:
+    ledger = open_ledger(moved)
+    [first] = ledger.records("image")
+    ledger.add(replace(first, rollback=ReleasedRollback("2026-11-20T10:00:00Z", NEW)))
+    second = with_second_release(moved, fake_registries[0])
+    copied(moved)
+    assert image_uris.newest(moved, "image").digest == second.digest
+
+
 def test_one_release_can_be_selected(moved: ProjectSettings) -> None:
     [record] = open_ledger(moved).records("image")
     assert len(copied(moved, record.image_uri)[0]) == 1
@@ -134,7 +145,7 @@ def test_one_release_can_be_selected(moved: ProjectSettings) -> None:
 def with_second_release(project: ProjectSettings, registry: FakeRegistry) -> ReleaseRecord:
     """Add another release of the same day, and return its record."""
     ledger = open_ledger(project)
-    [first] = ledger.records("image")
+    [first, *_] = ledger.records("image")
     content = json.dumps({**json.loads(MANIFEST), "annotations": {"of": "another"}}).encode()
     digest = digest_of(content)
     registry.manifests[digest] = (DOCKER_MANIFEST, content)

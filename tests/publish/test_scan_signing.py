@@ -442,7 +442,7 @@ def test_a_scan_of_a_rolled_back_release_is_not_another_roll_back(
     sign_scans(project, records, CLEAN, NOW, Bundler(key.signer), print)
 
     scanned = ledger.records("mpi-cpu")[-1]
-    assert (scanned.digest, scanned.rollback, len(scanned.scans)) == (first.digest, None, 1)
+    assert (scanned.digest, scanned.rollback, len(scanned.scans)) == (first.digest, rollback, 1)
     assert newest(project, "mpi-cpu").digest == FIXED
 
 
