@@ -90,7 +90,9 @@ class Promotion:
         results.require_all()
         self._attested.require_all()
         if self._options.move_tag:
-            self._progress(f"{self._image.name}: tag `{self._image.name}` now points to this release")
+            self._progress(
+                f"{self._image.name}: tag `{results.published.moving_tag}` now points to this release"
+            )
         warn_if_newer_release(self._project, record, self._progress)
         return record
 

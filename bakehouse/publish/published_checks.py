@@ -44,7 +44,7 @@ def require_not_expiring(
             if location.image_uri == published.image_uri
             for tag in location.tags
         }
-        moving = [published.image] if move_tag else []
+        moving = [published.moving_tag] if move_tag else []
 
         def report(line: str) -> None:
             progress(f"{published.image}: {line}")

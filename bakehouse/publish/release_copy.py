@@ -169,7 +169,7 @@ class ReleaseCopier:
                     hint="run `bake releases --verify` for the releases that still exist",
                 )
             if self._create:
-                target.registry.create_repository(self._repository, record.image)
+                target.registry.create_repository(self._repository, published.moving_tag)
             diagnostics = diagnostics_of(record, target, _COMMAND)
             with diagnostics.translate_errors():
                 for tag in record.tags:

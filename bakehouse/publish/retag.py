@@ -82,8 +82,8 @@ def _tag_release(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
 
 
 def move_tag(published: PublishedImage, registry: Registry, options: PushOptions) -> None:
-    """Move the tag that is the image's own name to a release."""
-    tag = published.image
+    """Move the moving tag of a repository to a release."""
+    tag = published.moving_tag
     try:
         remote = open_repository(registry, published.repository, options)
         current = remote.manifest(tag)

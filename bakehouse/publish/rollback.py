@@ -1,7 +1,7 @@
 """Makes an earlier release of an image the latest again, in all registries that have it."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -35,34 +35,29 @@ def roll_back(
     """
     ledger = open_ledger(project)
     [name] = select_images(ledger, [image])
+    # Look-ups in a ledger in S3 find only records of the present name
+    history = [replace(record, image=name) for record in ledger.records(name) if record.is_released]
     # A former registry may be gone
-    released = [
-        record
-        for record in ledger.records(name)
-        if record.is_released and project.publishes_to(record.registry)
-    ]
+    released = [record for record in history if project.publishes_to(record.registry)]
     digest = release_names.find_digest(name, released, release)
     # The newest record of a registry has the latest facts, such as attachments
     records = tuple({record.registry: record for record in released if record.digest == digest}.values())
-    # Of a renamed image, the tag in the former repository has the former name
-    tag = next((record.image for record in released if record.digest == digest), name)
     push_options = push_options_for(project, options)
     with contextlib.ExitStack() as stack:
         places = [
             (
-                replace(place, image=tag),
+                PublishedImage.recorded(place),
                 stack.enter_context(destination.registry(project, place.registry, progress)),
             )
             for place in {place.registry: place for record in records for place in record.locations}.values()
         ]
         tagged = [
-            (PublishedImage.recorded(place), registry)
+            (place, registry)
             for place, registry in places
             if _has_tag(place, registry, push_options) or options.move_tag
         ]
         for place, registry in places:
-            published = PublishedImage.recorded(place)
-            require_not_expiring(registry, published, ledger, progress, push_options.until)
+            require_not_expiring(registry, place, ledger, progress, push_options.until)
         now = datetime.now(UTC)
         replaced = [image_uris.newest(project, name, registry=record.registry) for record in records]
         for record, latest in zip(records, replaced, strict=True):
@@ -70,16 +65,17 @@ def roll_back(
                 progress(f"{name}: {short(Digest(digest))} is the latest release already")
                 continue
             rollback = ReleasedRollback(f"{now:%Y-%m-%dT%H:%M:%SZ}", latest.digest)
-            # Look-ups in a ledger in S3 find only records of the present name
-            ledger.add(replace(record, image=name, date=f"{now:%Y-%m-%d}", rollback=rollback))
+            ledger.add(replace(record, date=f"{now:%Y-%m-%d}", rollback=rollback))
             progress(f"{name}: rolled back from {short(Digest(latest.digest))} to {short(Digest(digest))}")
-            for uri in _unmoved_tags(latest, places, push_options):
-                progress(f"warning: tag `{uri}` was not moved, because this release is in another repository")
+        digests = {latest.digest for latest in replaced} - {digest}
+        former = [place for record in history if record.digest in digests for place in record.locations]
+        for uri in _unmoved_tags(former, places, push_options):
+            progress(f"warning: tag `{uri}` was not moved, because this release is in another repository")
         _move_tags(tagged, push_options, progress)
     return records
 
 
-def _has_tag(place: ReleaseRecord, registry: Registry, options: PushOptions) -> bool:
+def _has_tag(place: PublishedImage, registry: Registry, options: PushOptions) -> bool:
     """Return whether a registry has the moving tag. Raises PublishError if it no longer has the release."""
     repository = open_repository(registry, place.repository, options)
     try:
@@ -89,7 +85,7 @@ def _has_tag(place: ReleaseRecord, registry: Registry, options: PushOptions) -> 
                 facts=(("image URI", place.image_uri),),
                 hint="nothing was changed; run `bake releases --verify` for the releases that still exist",
             )
-        return repository.digest_of(place.image) is not None
+        return repository.digest_of(place.moving_tag) is not None
     except (RegistryError, OverdueError) as error:
         raise PublishError(
             f"could not query `{place.registry}`: {error}", hint="nothing was changed"
@@ -97,17 +93,22 @@ def _has_tag(place: ReleaseRecord, registry: Registry, options: PushOptions) -> 
 
 
 def _unmoved_tags(
-    latest: ReleaseRecord, places: Sequence[tuple[ReleaseRecord, Registry]], options: PushOptions
+    replaced: Iterable[ReleaseRecord],
+    places: Sequence[tuple[PublishedImage, Registry]],
+    options: PushOptions,
 ) -> Iterator[str]:
-    """Yield the moving tags of the replaced release in repositories that lack the present one."""
-    for location in latest.locations:
-        for place, registry in places:
-            if place.registry == location.registry and place.repository != location.repository:
-                repository = open_repository(registry, location.repository, options)
+    """Yield the moving tags in other repositories of the same registries that have a replaced release."""
+    repositories = {
+        (record.registry, record.repository): PublishedImage.recorded(record) for record in replaced
+    }
+    for place, registry in places:
+        for former in repositories.values():
+            if former.registry == place.registry and former.repository != place.repository:
+                repository = open_repository(registry, former.repository, options)
                 # The roll-back is recorded already
                 with contextlib.suppress(RegistryError, OverdueError):
-                    if repository.digest_of(location.image) not in (None, place.digest):
-                        yield f"{location.registry}/{location.repository}:{location.image}"
+                    if repository.digest_of(former.moving_tag) not in (None, place.digest):
+                        yield f"{former.registry}/{former.repository}:{former.moving_tag}"
 
 
 def _move_tags(
@@ -118,7 +119,7 @@ def _move_tags(
     for published, registry in tagged:
         try:
             move_tag(published, registry, options)
-            tag = f"{published.registry}/{published.repository}:{published.image}"
+            tag = f"{published.registry}/{published.repository}:{published.moving_tag}"
             progress(f"{published.image}: tag `{tag}` now points to this release")
         except PublishError as error:
             failures.append(error)

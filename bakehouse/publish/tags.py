@@ -46,6 +46,11 @@ class PublishedImage:
     def image_uri(self) -> str:
         return f"{self.registry}/{self.repository}@{self.digest}"
 
+    @property
+    def moving_tag(self) -> str:
+        """Return the last part of its repository: the name that the image has or had there."""
+        return self.repository.rpartition("/")[2]
+
     @classmethod
     def recorded(cls, record: ReleaseRecord) -> "PublishedImage":
         """Return the image of a record in its primary registry."""

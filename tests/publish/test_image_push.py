@@ -47,14 +47,14 @@ def released(project: ProjectSettings) -> list[ReleaseRecord]:
 def test_an_alias_that_may_not_move_keeps_no_release_out_of_the_ledger(
     project: ProjectSettings, fake_registries: tuple[FakeRegistry, FakeRegistry], proxies: tuple[Proxy, Proxy]
 ) -> None:
-    proxies[0].fail("PUT", "/manifests/mpi-cpu$", 400)
-    with pytest.raises(PublishError, match="the moving tag `mpi-cpu` could not be set") as caught:
+    proxies[0].fail("PUT", "/manifests/image$", 400)
+    with pytest.raises(PublishError, match="the moving tag `image` could not be set") as caught:
         promote_candidate(project, move_tag=True)
     assert len(caught.value.diagnostics) == 1
     [record] = released(project)
     assert record.registry == proxies[0].host
     assert fake_registries[0].manifests[record.tags[0]][1] == MANIFEST
-    assert fake_registries[1].manifests["mpi-cpu"][1] == MANIFEST
+    assert fake_registries[1].manifests["image"][1] == MANIFEST
 
 
 def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
@@ -75,7 +75,7 @@ def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
         promote_candidate(project, move_tag=True)
     [record] = released(project)
     assert record.registry == proxies[0].host
-    assert "mpi-cpu" not in fake_registries[0].manifests
+    assert "image" not in fake_registries[0].manifests
 
 
 def test_what_hangs_on_a_release_is_asked_for_too(

@@ -54,3 +54,9 @@ def test_signing_a_rolled_back_release_does_not_make_it_the_latest(
     last = ledger.records("mpi-cpu")[-1]
     assert (last.digest, len(last.artifacts)) == (release.digest, 2)
     assert newest(project, "mpi-cpu").digest == digest
+
+
+def test_the_moving_tag_of_a_former_repository_is_reported(project: ProjectSettings) -> None:
+    lines: list[str] = []
+    promote_image(project, IMAGE, lines.append, PublishOptions(move_tag=True))
+    assert lines[-1] == "mpi-cpu: tag `image` now points to this release"

@@ -133,6 +133,21 @@ def test_the_release_after_a_roll_back_of_the_same_day_stays_the_latest(
     assert image_uris.newest(moved, "image").digest == second.digest
 
 
+def test_the_repository_of_a_renamed_image_is_created_for_its_present_name(
+    moved: ProjectSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        NamedRegistry, "create_repository", lambda _, name, moving_tag: created.append((name, moving_tag))
+    )
+    [record] = open_ledger(moved).records("image")
+    registry = NamedRegistry(moved.registry.partition("/")[0], lambda _: None)
+    options = PublishOptions(registry=moved.registry, create=True)
+    copier = ReleaseCopier(moved, "team/image", [registry], lambda _: None, options, [])
+    copier.copy(replace(record, image="former"))
+    assert created == [("team/image", "image")]
+
+
 def test_one_release_can_be_selected(moved: ProjectSettings) -> None:
     [record] = open_ledger(moved).records("image")
     assert len(copied(moved, record.image_uri)[0]) == 1

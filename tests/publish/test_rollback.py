@@ -33,11 +33,10 @@ def repository(proxy: Proxy) -> Repository:
 def released(tmp_path: Path, proxies: tuple[Proxy, Proxy]) -> ProjectSettings:
     """A project with a release in both registries, and a newer one that the registries lack."""
     project = ProjectSettings(tmp_path, ())
-    old = replace(
-        candidate(*proxies), candidate=False, date="2026-11-20", tags=("mpi-cpu-20261120-7c1e44b0",)
-    )
+    tags = ("image-20261120-7c1e44b0",)
+    old = replace(candidate(*proxies), image="image", candidate=False, date="2026-11-20", tags=tags)
     uri = old.image_uri.replace(DIGEST, NEW)
-    new = replace(old, digest=NEW, image_uri=uri, regions=(), date="2026-11-21", tags=("mpi-cpu-new",))
+    new = replace(old, digest=NEW, image_uri=uri, regions=(), date="2026-11-21", tags=("image-new",))
     for record in (old, new):
         open_ledger(project).add(record)
     return project
@@ -47,22 +46,22 @@ def rolled_back(
     project: ProjectSettings, release: str, *, move_tag: bool = False
 ) -> tuple[Sequence[ReleaseRecord], list[str]]:
     lines: list[str] = []
-    records = roll_back(project, "mpi-cpu", release, lines.append, PublishOptions(move_tag=move_tag))
+    records = roll_back(project, "image", release, lines.append, PublishOptions(move_tag=move_tag))
     return records, lines
 
 
-@pytest.mark.parametrize("name", [DIGEST, DIGEST[:20], "mpi-cpu-20261120-7c1e44b0"])
+@pytest.mark.parametrize("name", [DIGEST, DIGEST[:20], "image-20261120-7c1e44b0"])
 def test_look_ups_return_the_release_again(released: ProjectSettings, name: str) -> None:
-    assert image_uris.newest(released, "mpi-cpu").digest == NEW
+    assert image_uris.newest(released, "image").digest == NEW
     records, lines = rolled_back(released, name)
     assert [record.digest for record in records] == [DIGEST]
-    assert image_uris.newest(released, "mpi-cpu").digest == DIGEST
-    assert lines == [f"mpi-cpu: rolled back from {NEW[:19]} to {DIGEST[:19]}"]
+    assert image_uris.newest(released, "image").digest == DIGEST
+    assert lines == [f"image: rolled back from {NEW[:19]} to {DIGEST[:19]}"]
 
 
 def test_the_ledger_records_it_as_a_roll_back(released: ProjectSettings) -> None:
     rolled_back(released, DIGEST)
-    *_, record = load(released.images / "mpi-cpu/releases.json")
+    *_, record = load(released.images / "image/releases.json")
     assert record.rollback
     assert record.rollback.replaced == NEW
     assert record.rollback.time[:10] == record.date
@@ -74,14 +73,27 @@ def test_an_existing_tag_moves_in_each_registry(
     first, second = map(repository, proxies)
     manifest = first.manifest(DIGEST)
     assert manifest
-    first.tag(manifest, "mpi-cpu")
+    first.tag(manifest, "image")
     _, lines = rolled_back(released, DIGEST)
-    assert first.digest_of("mpi-cpu") == DIGEST
-    assert second.digest_of("mpi-cpu") is None
-    assert lines[1:] == [f"mpi-cpu: tag `{proxies[0].host}/team/image:mpi-cpu` now points to this release"]
+    assert first.digest_of("image") == DIGEST
+    assert second.digest_of("image") is None
+    assert lines[1:] == [f"image: tag `{proxies[0].host}/team/image:image` now points to this release"]
 
     rolled_back(released, DIGEST, move_tag=True)
-    assert second.digest_of("mpi-cpu") == DIGEST
+    assert second.digest_of("image") == DIGEST
+
+
+def present_repository(proxy: Proxy) -> Repository:
+    """Add the empty repository `team/present` to a registry."""
+    fake = FakeRegistry()
+
+    def answer(request: Request) -> Reply | None:
+        if "/team/present/" not in request.path:
+            return None
+        return fake.answer(replace(request, path=request.path.replace("/team/present/", "/team/image/")))
+
+    proxy.answers.insert(0, answer)
+    return Repository(NamedRegistry(proxy.host, lambda _: None), "team/present", RetryPolicy())
 
 
 def test_a_renamed_image_is_rolled_back_to_a_release_of_its_former_name(
@@ -90,21 +102,11 @@ def test_a_renamed_image_is_rolled_back_to_a_release_of_its_former_name(
     first = repository(proxies[0])
     manifest = first.manifest(DIGEST)
     assert manifest
-    first.tag(manifest, "mpi-cpu")
+    first.tag(manifest, "image")
     files = FileLedger(released)
-    new = files.records("mpi-cpu")[-1]
-    assert files.follow_rename("mpi-cpu", "present")
-    present_repository = FakeRegistry()
-
-    def answer(request: Request) -> Reply | None:
-        if "/team/present/" not in request.path:
-            return None
-        return present_repository.answer(
-            replace(request, path=request.path.replace("/team/present/", "/team/image/"))
-        )
-
-    proxies[0].answers.insert(0, answer)
-    present = Repository(first.registry, "team/present", RetryPolicy())
+    new = files.records("image")[-1]
+    assert files.follow_rename("image", "present")
+    present = present_repository(proxies[0])
     other = replace(manifest, content=manifest.content + b"\n")
     digest = other.digest
     present.tag(other, "present")
@@ -117,9 +119,10 @@ def test_a_renamed_image_is_rolled_back_to_a_release_of_its_former_name(
         f"warning: tag `{host}/team/present:present` was not moved, "
         "because this release is in another repository"
     )
-    former_tag = f"mpi-cpu: tag `{host}/team/image:mpi-cpu` now points to this release"
+    former_unmoved = unmoved.replace("/present:present", "/image:image")
+    former_tag = f"present: tag `{host}/team/image:image` now points to this release"
     present_tag = f"present: tag `{host}/team/present:present` now points to this release"
-    expected = {DIGEST: [unmoved, former_tag], digest: [present_tag]}
+    expected = {DIGEST: [unmoved, former_tag], digest: [former_unmoved, present_tag]}
     for hour, release in enumerate((DIGEST, digest, DIGEST)):
         lines: list[str] = []
         now = datetime(2026, 11, 23, hour, tzinfo=UTC)
@@ -132,17 +135,49 @@ def test_a_renamed_image_is_rolled_back_to_a_release_of_its_former_name(
     assert first.digest_of("present") is None
 
 
+def test_the_tag_of_the_present_name_moves_to_a_copy_of_a_former_release(
+    released: ProjectSettings, proxies: tuple[Proxy, Proxy]
+) -> None:
+    manifest = repository(proxies[0]).manifest(DIGEST)
+    assert manifest
+    files = FileLedger(released)
+    [old, new] = files.records("image")
+    assert files.follow_rename("image", "present")
+    present = present_repository(proxies[1])
+    latest = replace(manifest, content=manifest.content + b"\n")
+    present.tag(manifest, old.tags[0])
+    present.tag(latest, "present")
+    host = proxies[1].host
+    copy = replace(old, regions=(), registry=host, repository="team/present")
+    for record in (
+        copy,
+        replace(new, image="present", date="2026-11-22", registry=host, repository="team/present"),
+    ):
+        digest = DIGEST if record is copy else latest.digest
+        files.add(replace(record, digest=digest, image_uri=f"{host}/team/present@{digest}"))
+
+    lines: list[str] = []
+    project = replace(released, registry=f"{host}/team")
+    roll_back(project, "present", DIGEST, lines.append, PublishOptions())
+    assert lines == [
+        f"present: rolled back from {latest.digest[:19]} to {DIGEST[:19]}",
+        f"present: tag `{host}/team/present:present` now points to this release",
+    ]
+    assert present.digest_of("present") == DIGEST
+    assert present.digest_of("image") is None
+
+
 def test_the_latest_release_is_not_recorded_again(released: ProjectSettings) -> None:
     rolled_back(released, DIGEST)
-    before = load(released.images / "mpi-cpu/releases.json")
+    before = load(released.images / "image/releases.json")
     _, lines = rolled_back(released, DIGEST)
-    assert lines == [f"mpi-cpu: {DIGEST[:19]} is the latest release already"]
-    assert load(released.images / "mpi-cpu/releases.json") == before
+    assert lines == [f"image: {DIGEST[:19]} is the latest release already"]
+    assert load(released.images / "image/releases.json") == before
 
 
 def test_a_former_registry_is_not_asked(released: ProjectSettings, proxies: tuple[Proxy, Proxy]) -> None:
     ledger = open_ledger(released)
-    [old, new] = ledger.records("mpi-cpu")
+    [old, new] = ledger.records("image")
     host = proxies[1].host
     for record in (old, new):
         uri = f"{host}/{record.repository}@{record.digest}"
@@ -151,24 +186,24 @@ def test_a_former_registry_is_not_asked(released: ProjectSettings, proxies: tupl
     proxies[0].answers.clear()
     records, _ = rolled_back(moved, DIGEST)
     assert [record.registry for record in records] == [host]
-    assert image_uris.newest(moved, "mpi-cpu").digest == DIGEST
+    assert image_uris.newest(moved, "image").digest == DIGEST
 
 
 def test_each_registry_gets_a_record(released: ProjectSettings, proxies: tuple[Proxy, Proxy]) -> None:
     ledger = open_ledger(released)
-    for record in ledger.records("mpi-cpu"):
+    for record in ledger.records("image"):
         uri = f"{proxies[1].host}/{record.repository}@{record.digest}"
         ledger.add(replace(record, registry=proxies[1].host, image_uri=uri, regions=()))
     records, lines = rolled_back(released, DIGEST)
     assert [record.registry for record in records] == [proxy.host for proxy in proxies]
-    assert lines == [f"mpi-cpu: rolled back from {NEW[:19]} to {DIGEST[:19]}"] * 2
+    assert lines == [f"image: rolled back from {NEW[:19]} to {DIGEST[:19]}"] * 2
 
 
 def refused(project: ProjectSettings, release: str, kind: type[BakehouseError]) -> str:
-    before = load(project.images / "mpi-cpu/releases.json")
+    before = load(project.images / "image/releases.json")
     with pytest.raises(kind) as caught:
         rolled_back(project, release)
-    assert load(project.images / "mpi-cpu/releases.json") == before
+    assert load(project.images / "image/releases.json") == before
     return caught.value.diagnostics[0].message
 
 
@@ -184,9 +219,14 @@ def test_an_unknown_release_is_refused(released: ProjectSettings) -> None:
 
 
 def test_the_moving_tag_names_no_release(released: ProjectSettings) -> None:
-    message = "the ledger does not record where the moving tag `mpi-cpu` points"
-    assert refused(released, "mpi-cpu", UsageError) == message
+    message = "the ledger does not record where the moving tag `image` points"
+    assert refused(released, "image", UsageError) == message
 
 
-def test_a_candidate_is_refused(project: ProjectSettings) -> None:
-    assert refused(project, DIGEST, UsageError) == f"no release is named `{DIGEST}`"
+def test_a_candidate_is_refused(released: ProjectSettings) -> None:
+    ledger = open_ledger(released)
+    [old, _] = ledger.records("image")
+    digest = f"sha256:{8:064x}"
+    uri = old.image_uri.replace(DIGEST, digest)
+    ledger.add(replace(old, candidate=True, digest=digest, image_uri=uri, regions=()))
+    assert refused(released, digest, UsageError) == f"no release is named `{digest}`"
