@@ -186,7 +186,9 @@ def _unneeded_images(group: Sequence[Rehearsal], later: Iterable[Sequence[Rehear
 
 def _remove(references: Iterable[str], engine: Engine) -> None:
     for reference in references:
-        engine.remove_image(reference)
+        # They are recorded, so `bake clean` removes the others
+        with contextlib.suppress(EngineError):
+            engine.remove_image(reference)
 
 
 def _write(rehearsal: Rehearsal, templates: Mapping[str, str], root: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -195,13 +196,18 @@ class DockerEngine:
             )
 
     def remove_image(self, name: str) -> bool:
-        from docker.errors import APIError
+        from docker.errors import APIError, NotFound
 
-        # It may be gone, or a container may still use it.
-        with translate_errors(f"remove image `{name}`"), contextlib.suppress(APIError):
-            self._client.api.remove_image(name)
-            return True
-        return False
+        with translate_errors(f"remove image `{name}`"):
+            try:
+                self._client.api.remove_image(name)
+            except NotFound:
+                return True
+            except APIError as error:
+                if error.status_code != HTTPStatus.CONFLICT:
+                    raise
+                return False
+        return True
 
     def build_cache_bytes(self) -> int:
         api = self._client.api

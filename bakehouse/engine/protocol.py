@@ -175,7 +175,10 @@ class Engine(Protocol):
         """Remove the leftovers of ended runs."""
 
     def remove_image(self, name: str) -> bool:
-        """Remove the name of an image, and the image with its last name; False if absent or in use."""
+        """Remove the name of an image, and the image with its last name; False if a container uses it.
+
+        An absent name counts as removed.
+        """
 
     def build_cache_bytes(self) -> int:
         """Return the size of BuildKit's build cache, which all projects share."""

@@ -134,8 +134,10 @@ def _temporary_image(project: ProjectSettings, engine: Engine) -> Iterator[str]:
     try:
         yield reference
     finally:
-        engine.remove_image(reference)
-        image_owners.forget(project, [reference])
+        # An error here would hide the result of the command
+        with contextlib.suppress(EngineError):
+            if engine.remove_image(reference):
+                image_owners.forget(project, [reference])
 
 
 def _build_stage(

@@ -16,7 +16,7 @@ from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.protocol import ContainerSpec
-from bakehouse.errors import BuildError
+from bakehouse.errors import BuildError, EngineError
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
 from tests.support import fake_engine, feeds, plans
 from tests.support.fake_commands import put
@@ -131,6 +131,19 @@ def test_many_images_come_in_groups_and_neither_they_nor_their_bases_are_kept(ma
     assert sorted(removed) == sorted(result.rehearsal.reference for result in outcome.rehearsed)
     # Both groups are on it
     assert {name for result in outcome.rehearsed for _, name in result.rehearsal.bases} == {base}
+
+
+def test_an_image_that_cannot_be_removed_does_not_keep_the_others(
+    machine: Rehearsals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove(name: str) -> bool:
+        machine.engine.removed.append(name)
+        raise EngineError(f"the container engine could not remove image `{name}`")
+
+    monkeypatch.setattr(machine.engine, "remove_image", remove)
+    outcome = machine.run(*(f"image{number}" for number in range(9)))
+
+    assert {result.rehearsal.reference for result in outcome.rehearsed} < {*machine.engine.removed}
 
 
 def test_few_images_are_kept(machine: Rehearsals) -> None:

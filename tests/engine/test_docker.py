@@ -6,6 +6,8 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+import requests
+from docker.errors import APIError, ImageNotFound
 
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.docker import OWNER_LABEL, DockerEngine, connect
@@ -61,9 +63,33 @@ class Api:
     def remove_volume(self, key: str) -> None:
         self.removed.append(key)
 
+    def remove_image(self, name: str) -> None:
+        """Answer as for an image whose tag is a status code."""
+        response = requests.Response()
+        response.status_code = int(name.rpartition(":")[2])
+        if response.status_code == 404:
+            raise ImageNotFound("", response, f"No such image: {name}")
+        if not response.ok:
+            raise APIError("", response, "the disk failed")
+
 
 def test_what_a_sweep_removed_is_counted_by_kind() -> None:
     api = Api()
 
     assert DockerEngine(api.client).sweep() == CleanupCounts(containers=2, networks=1, volumes=0)
     assert api.removed == ["dead container", "dead host", "dead network"]
+
+
+@pytest.mark.parametrize(("status", "is_removed"), [(200, True), (404, True), (409, False)])
+def test_only_an_image_that_a_container_uses_is_not_removed(status: int, is_removed: bool) -> None:
+    """An absent image counts as removed."""
+    assert DockerEngine(Api().client).remove_image(f"bakehouse/one:{status}") == is_removed
+
+
+def test_an_image_that_the_engine_fails_to_remove_is_an_error() -> None:
+    with pytest.raises(EngineError) as caught:
+        DockerEngine(Api().client).remove_image("bakehouse/one:500")
+
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: the container engine could not remove image `bakehouse/one:500`\n  answer  the disk failed\n"
+    )

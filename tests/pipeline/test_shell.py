@@ -5,10 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from bakehouse.builder import image_owners
+from bakehouse.builder.stage_cut import StageCut
+from bakehouse.catalog import project
 from bakehouse.cli import main
 from bakehouse.cluster import job_runner
 from bakehouse.cluster.job import TrainingJob
 from bakehouse.engine.protocol import ContainerSpec, StoredImage
+from bakehouse.errors import EngineError
 from bakehouse.pipeline import shell
 from tests.support.fake_engine import DIGEST, FakeEngine, Run
 from tests.support.trees import Tree
@@ -78,6 +82,26 @@ def test_the_entry_point_of_an_unknown_image_is_replaced(engine: Engine) -> None
     assert main.run(["shell", "registry.example/team/image:1", "--", "ls"]) == 3
 
     assert [(spec.image, spec.keep_entrypoint) for spec in engine.specs] == [(DIGEST, False)]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_the_image_of_a_stage_that_cannot_be_removed_is_still_recorded(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, empty: Tree, fails: bool
+) -> None:
+    """A container uses the image, or the engine fails to remove it."""
+
+    def remove(name: str) -> bool:
+        if fails:
+            raise EngineError(f"the container engine could not remove image `{name}`")
+        return False
+
+    monkeypatch.setattr(engine, "remove_image", remove)
+    monkeypatch.setattr(shell, "_build_stage", lambda *arguments: StageCut("toolchain", 1))
+
+    assert main.run(["shell", "churn", "--stage", "toolchain", "--", "ls"]) == 3
+
+    [spec] = engine.specs
+    assert image_owners.read(project.find(empty.root)).own == {spec.image}
 
 
 @pytest.mark.parametrize(
