@@ -5,8 +5,9 @@ which directory built them, and a label would give clones different digests. The
 whether a record contains the image that a tag points to.
 """
 
+import contextlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def names_of(images: Iterable[Image]) -> frozenset[str]:
 def owned_name(name: str, stored: StoredImage) -> str:
     """Return the recorded name of the image that a tag points to.
 
-    All tags but `latest` are keys. `latest` points to the last build, which may be of another project.
+    Only `latest` moves between images. It points to the last build, which may be of another project.
     """
     repository, _, tag = name.rpartition(":")
     return reference_of(repository.partition("/")[2], stored.key) if tag == LATEST else name
@@ -48,10 +49,21 @@ def owned_name(name: str, stored: StoredImage) -> str:
 def record(project: ProjectSettings, names: Collection[str]) -> None:
     """Remember that the project uses the images with these names."""
     path = _path(project)
-    with exclusive(path.with_suffix(".lock")):
+    with exclusive(_lock(project)):
         known = _read(path)[1]
         if not known.issuperset(names):
             _write(path, project.root, known.union(names))
+
+
+@contextlib.contextmanager
+def locked(project: ProjectSettings) -> Iterator[ImageOwners]:
+    """Yield the recorded owners of images; until the end, builds of other projects wait to record theirs.
+
+    Builds record the names of their images before they look them up. So an image that is removed meanwhile
+    is built again.
+    """
+    with exclusive(_lock(project)):
+        yield read(project)
 
 
 def read(project: ProjectSettings) -> ImageOwners:
@@ -68,8 +80,12 @@ def read(project: ProjectSettings) -> ImageOwners:
 def forget(project: ProjectSettings, names: Collection[str]) -> None:
     """Remember that the project no longer uses the images."""
     path = _path(project)
-    with exclusive(path.with_suffix(".lock")):
+    with exclusive(_lock(project)):
         _write(path, project.root, _read(path)[1] - {*names})
+
+
+def _lock(project: ProjectSettings) -> Path:
+    return _path(project).with_name("lock")
 
 
 def _path(project: ProjectSettings) -> Path:

@@ -20,6 +20,7 @@ from bakehouse.builder.step_files import FileSet
 from bakehouse.engine import buildx, daemon_info
 from bakehouse.engine.buildkit_errors import TransferBroken
 from bakehouse.engine.oci_layout import OciLayout
+from bakehouse.errors import EngineError
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.plan.model import Image
@@ -103,12 +104,13 @@ class SentFiles:
         return {context: f"docker-image://{name}" for context, name in names.items()}
 
     def _remove_loaded(self, kept: Collection[str]) -> None:
-        """Remove images of files that only the project loaded."""
-        owners = image_owners.read(self.context.project)
-        old = {name for name in owners.own.difference(kept) if name.startswith(_LOADED)}
-        for name in old.difference(owners.others):
-            self.context.engine.remove_image(name)
-        image_owners.forget(self.context.project, old)
+        """Remove images of files that only the project loaded; a later build repeats failed removals."""
+        project, engine = self.context.project, self.context.engine
+        gone = set[str]()
+        with contextlib.suppress(EngineError), image_owners.locked(project) as owners:
+            old = {name for name in owners.own.difference(kept) if name.startswith(_LOADED)}
+            gone = {name for name in old if name in owners.others or engine.remove_image(name)}
+        image_owners.forget(project, gone)
 
     def _remembered(self, key: str, add: Callable[[], Digest]) -> Digest:
         """Return an image that is in the layout under a key, or add it."""

@@ -50,26 +50,31 @@ def run(
     # The images of those left out are unknown, so they could be neither kept nor removed
     raise_failures(workspace)
     needed = frozenset[str]() if everything else image_owners.names_of(images)
-    owners = image_owners.read(workspace.project)
-    unneeded = sorted(owners.own - needed)
+    own = image_owners.read(workspace.project).own
+    unneeded = sorted(own - needed)
+    removed = 0
+    used = set[str]()
     with contextlib.closing(docker.connect()) as engine:
         swept = engine.sweep()
-        stored = {name: image for name in owners.own if (image := engine.image(name))}
+        stored = {name: image for name in own if (image := engine.image(name))}
         pointed = {name: image_owners.owned_name(name, image) for name, image in stored.items()}
-        removable = {*owners.own}.difference(owners.others)
-        removed = [name for name in unneeded if pointed.get(name) in removable and engine.remove_image(name)]
+        for name in (name for name in unneeded if name in pointed):
+            # Once for each image, because builds of other projects wait meanwhile
+            with image_owners.locked(workspace.project) as owners:
+                if other := owners.others.get(pointed[name]):
+                    report(f"kept image {name}, which {other} built")
+                elif pointed[name] not in own:
+                    report(f"kept image {name}, which this project did not build")
+                elif engine.remove_image(name):
+                    removed += 1
+                    report(f"removed image {name}")
+                else:
+                    used.add(name)
+                    report(f"kept image {name}, which a container uses")
         cached = engine.build_cache_bytes()
-    left = [name for name in unneeded if name in pointed and name not in removed]
-    used = {name for name in left if pointed[name] in removable}
     # `latest` may point to an image that has no other name any more
-    recorded = {pointed[name] for name in used.union(owners.own & needed) if name in pointed}
+    recorded = {pointed[name] for name in used.union(own & needed) if name in pointed}
     image_owners.forget(workspace.project, {*unneeded} - used - recorded)
-    for name in removed:
-        report(f"removed image {name}")
-    for name in left:
-        other = owners.others.get(pointed[name])
-        reason = f"{other} built" if other else "this project did not build"
-        report(f"kept image {name}, which {'a container uses' if name in used else reason}")
     if everything:
         shutil.rmtree(workspace.project.state, ignore_errors=True)
         report(f"removed {workspace.project.state}")
@@ -95,7 +100,7 @@ def run(
         )
     return (
         f"{swept.containers} containers, {swept.networks} networks, {swept.volumes} volumes of ended runs, "
-        f"{len(removed)} images\n"
+        f"{removed} images\n"
     )
 
 

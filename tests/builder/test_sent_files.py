@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -21,7 +22,7 @@ from bakehouse.engine.buildkit_errors import TransferBroken
 from bakehouse.engine.buildx import BakedImage, Target
 from bakehouse.engine.oci_layout import OciLayout
 from bakehouse.engine.protocol import EngineHost
-from bakehouse.errors import UsageError
+from bakehouse.errors import EngineError, UsageError
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
@@ -109,7 +110,12 @@ def test_images_of_files_of_other_projects_are_kept(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(daemon_info, "inspect", lambda: replace(ENGINE, containerd_store=False))
     monkeypatch.setattr(OciLayout, "load", lambda *_: None)
     removed: list[str] = []
-    monkeypatch.setattr(FakeEngine, "remove_image", lambda _, name: removed.append(name))
+
+    def remove(engine: FakeEngine, name: str) -> bool:
+        removed.append(name)
+        return True
+
+    monkeypatch.setattr(FakeEngine, "remove_image", remove)
     own = context(tmp_path / "own", PACKAGE)
     other = replace(own.project, root=tmp_path)
     names = [f"bakehouse/files:{name}" for name in ("old", "shared", "others")]
@@ -122,6 +128,68 @@ def test_images_of_files_of_other_projects_are_kept(tmp_path: Path, monkeypatch:
 
     assert removed == ["bakehouse/files:old"]
     assert "bakehouse/one:0123abcd" in image_owners.read(own.project).own
+
+
+def send_new_files(own: BuildContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build with other files than the image `bakehouse/files:old`, which the project loaded."""
+    monkeypatch.setattr(daemon_info, "inspect", lambda: replace(ENGINE, containerd_store=False))
+    monkeypatch.setattr(OciLayout, "load", lambda *_: None)
+    image_owners.record(own.project, ["bakehouse/files:old"])
+    target = target_of(IMAGE, own.project.state)
+    sent_files.bake_with_files([target], {"one": IMAGE}, own, lambda _: {"one": BAKED})
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_images_of_files_that_cannot_be_removed_are_still_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """A container uses the image, or the engine fails to remove it."""
+
+    def remove(engine: FakeEngine, name: str) -> bool:
+        if fails:
+            raise EngineError(f"the container engine could not remove image `{name}`")
+        return False
+
+    monkeypatch.setattr(FakeEngine, "remove_image", remove)
+    own = context(tmp_path, PACKAGE)
+    send_new_files(own, monkeypatch)
+
+    assert "bakehouse/files:old" in image_owners.read(own.project).own
+
+
+def test_other_projects_record_images_of_files_before_or_after_a_removal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, their build would find the image and then lose it."""
+    own = context(tmp_path / "own", PACKAGE)
+    other = replace(own.project, root=tmp_path)
+    recording = Thread(target=image_owners.record, args=(other, ["bakehouse/files:old"]))
+    owners: list[frozenset[str]] = []
+
+    def remove(engine: FakeEngine, name: str) -> bool:
+        recording.start()
+        recording.join(timeout=0.3)
+        owners.append(image_owners.read(other).own)
+        return True
+
+    monkeypatch.setattr(FakeEngine, "remove_image", remove)
+    send_new_files(own, monkeypatch)
+    recording.join(timeout=60)
+
+    assert [*owners, image_owners.read(other).own] == [frozenset(), {"bakehouse/files:old"}]
+
+
+def test_a_damaged_record_of_another_project_does_not_stop_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = context(tmp_path, PACKAGE)
+    damaged = own.project.user_state / "images/other.json"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("1 1")
+    send_new_files(own, monkeypatch)
+
+    damaged.unlink()
+    assert "bakehouse/files:old" in image_owners.read(own.project).own
 
 
 def test_an_interrupted_transfer_is_repeated_with_another_digest(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -35,7 +36,10 @@ class Recorder(FakeEngine):
         return StoredImage(DIGEST, 1, key=self.names[reference]) if reference in self.names else None
 
     def remove_image(self, name: str) -> bool:
-        return name not in self.used and bool(self.names.pop(name, ""))
+        if name in self.used:
+            return False
+        self.names.pop(name, "")
+        return True
 
     def build_cache_bytes(self) -> int:
         return 10_180_000_000
@@ -108,8 +112,8 @@ def test_images_that_another_directory_built_are_kept(
     built(project, engine, "bakehouse/churn:0123abcd", "bakehouse/churn:4567ef01")
 
     assert cleaned(project) == [
-        "removed image bakehouse/churn:4567ef01",
         f"kept image bakehouse/churn:0123abcd, which {clone.project.root} built",
+        "removed image bakehouse/churn:4567ef01",
     ]
     assert {"bakehouse/churn:unknown", "bakehouse/churn:0123abcd"} <= engine.names.keys()
     # It belongs to the clone alone now.
@@ -125,6 +129,30 @@ def test_a_directory_that_is_gone_keeps_no_images(
     shutil.rmtree(clone.project.root)
 
     assert cleaned(project) == ["removed image bakehouse/churn:0123abcd"]
+
+
+def test_other_projects_record_images_before_or_after_a_removal(
+    engine: Recorder, project: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, a build would find the image and then lose it."""
+    name = "bakehouse/churn:0123abcd"
+    built(project, engine, name)
+    clone = churn_project(tmp_path / "clone")
+    recording = Thread(target=image_owners.record, args=(clone.project, [name]))
+
+    owners: list[frozenset[str]] = []
+
+    def remove(name: str) -> bool:
+        recording.start()
+        recording.join(timeout=0.3)
+        owners.append(image_owners.read(clone.project).own)
+        return True
+
+    monkeypatch.setattr(engine, "remove_image", remove)
+
+    assert cleaned(project) == [f"removed image {name}"]
+    recording.join(timeout=60)
+    assert [*owners, image_owners.read(clone.project).own] == [frozenset(), {name}]
 
 
 def test_all_images_of_the_project_and_their_bases_are_removed(engine: Recorder, project: Workspace) -> None:
