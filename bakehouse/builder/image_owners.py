@@ -84,6 +84,17 @@ def forget(project: ProjectSettings, names: Collection[str]) -> None:
         _write(path, project.root, _read(path)[1] - {*names})
 
 
+def adopt(project: ProjectSettings) -> None:
+    """Record the images of directories that no longer exist as images of the project."""
+    path = _path(project)
+    with exclusive(_lock(project)):
+        for other in sorted(path.parent.glob("*.json")):
+            root, names = _read(other)
+            if other != path and not root.is_dir():
+                _write(path, project.root, _read(path)[1] | names)
+                other.unlink()
+
+
 def _lock(project: ProjectSettings) -> Path:
     return _path(project).with_name("lock")
 

@@ -31,9 +31,9 @@ def run(
 ) -> str:
     """Remove leftovers of ended runs and the project's images of older recipes; `everything` removes more.
 
-    `everything` includes images of the current recipes, and build/. Images that another project directory
-    built are kept, even if the project once had their tag. All projects share the file cache and the build
-    cache, so their sizes are reported.
+    `everything` includes images of the current recipes, images of directories that no longer exist, and
+    build/. Images that another project directory built are kept, even if the project once had their tag. All
+    projects share the file cache and the build cache, so their sizes are reported.
     `cache` removes the file cache. `build_cache` removes stages that no image of the project has from the
     build cache in a registry.
     """
@@ -50,6 +50,8 @@ def run(
     # The images of those left out are unknown, so they could be neither kept nor removed
     raise_failures(workspace)
     needed = frozenset[str]() if everything else image_owners.names_of(images)
+    if everything:
+        image_owners.adopt(workspace.project)
     own = image_owners.read(workspace.project).own
     unneeded = sorted(own - needed)
     removed = 0

@@ -131,6 +131,34 @@ def test_a_directory_that_is_gone_keeps_no_images(
     assert cleaned(project) == ["removed image bakehouse/churn:0123abcd"]
 
 
+def test_all_images_of_directories_that_are_gone_are_removed(
+    engine: Recorder, project: Workspace, tmp_path: Path
+) -> None:
+    own = built(project, engine)
+    gone = churn_project(tmp_path / "gone", '"3.12"')
+    names = built(gone, engine) | own
+    shutil.rmtree(gone.project.root)
+
+    assert cleaned(project) == []
+    assert cleaned(project, everything=True) == [f"removed image {name}" for name in sorted(names)]
+    assert engine.names == {}
+    assert image_owners.read(gone.project).own == frozenset()
+
+
+def test_an_image_of_a_directory_that_is_gone_is_removed_when_no_container_uses_it(
+    engine: Recorder, project: Workspace, tmp_path: Path
+) -> None:
+    gone = churn_project(tmp_path / "gone", '"3.12"')
+    built(gone, engine, "bakehouse/churn:0123abcd")
+    shutil.rmtree(gone.project.root)
+    engine.used = {"bakehouse/churn:0123abcd"}
+
+    line = "kept image bakehouse/churn:0123abcd, which a container uses"
+    assert line in cleaned(project, everything=True)
+    engine.used = set()
+    assert cleaned(project) == ["removed image bakehouse/churn:0123abcd"]
+
+
 def test_other_projects_record_images_before_or_after_a_removal(
     engine: Recorder, project: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
