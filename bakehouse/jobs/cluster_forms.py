@@ -144,7 +144,10 @@ def _launcher(image: LaunchImage, job: JobSpec, group: InstanceGroup) -> tuple[L
 
 
 def _is_mirrored(image: LaunchImage) -> bool:
-    """Return whether MultiWorkerMirroredStrategy connects hosts by default, with or without a toolkit."""
+    """Return whether MultiWorkerMirroredStrategy connects hosts by default, with or without a toolkit.
+
+    Only the toolkit needs TensorFlow 2.9 for it: jobs of clusters set TF_CONFIG themselves.
+    """
     return image.framework == "tensorflow" and not image.has_horovod
 
 

@@ -78,7 +78,8 @@ _FRAMEWORKS: Mapping[str, tuple[Framework, str]] = {
     _MIRRORED: ("tensorflow", "TensorFlow"),
 }
 _OLDEST_WITH_GROUPS: Mapping[str, tuple[int, ...]] = {"pytorch": (1, 10), "tensorflow": (2, 6)}
-_OLDEST_MIRRORED = (2, 9)
+OLDEST_MIRRORED = (2, 9)
+"""Oldest TensorFlow whose toolkit connects hosts with MultiWorkerMirroredStrategy."""
 _SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
 """Instance types of SMDDP (sagemaker 2.257.7). P5 has its own rule."""
 
@@ -156,7 +157,7 @@ def distribution_findings(distribution: Mapping[str, object], context: LaunchCon
 def check_framework_of_groups(context: LaunchContext, findings: Findings) -> None:
     """Check that the framework is new enough for several instance groups, with or without a launcher."""
     oldest = _OLDEST_WITH_GROUPS.get(context.framework, ())
-    if len(context.groups) > 1 and _is_below(context.version, oldest):
+    if len(context.groups) > 1 and is_below(context.version, oldest):
         message = f"instance groups need {context.framework} {'.'.join(map(str, oldest))} or newer"
         findings.add(rules.GROUPS_FRAMEWORK, f"{message}, but the image has {context.version}")
 
@@ -291,7 +292,7 @@ def _enabled(strategies: Mapping[str, Settings]) -> list[str]:
     return [name for name in _ORDER if _is_on(strategies, name)]
 
 
-def _is_below(version: str, oldest: tuple[int, ...]) -> bool:
+def is_below(version: str, oldest: tuple[int, ...]) -> bool:
     """Return whether a version is known to be older."""
     return bool(numbers(version)) and numbers(version) < oldest
 
@@ -303,7 +304,7 @@ def _check_framework(strategies: Mapping[str, Settings], context: LaunchContext,
         if framework and framework != (context.framework or "pytorch"):
             hint = "remove it, because the job uses another framework"
             findings.at(rules.FRAMEWORK, f"distribution.{name}", f"is only for {title}", hint)
-    if _is_on(strategies, _MIRRORED) and _is_below(context.version, _OLDEST_MIRRORED):
+    if _is_on(strategies, _MIRRORED) and is_below(context.version, OLDEST_MIRRORED):
         message = f"needs TensorFlow 2.9, but the image has {context.version}"
         findings.at(rules.MIRRORED, f"distribution.{_MIRRORED}", message)
     script = context.entry_point

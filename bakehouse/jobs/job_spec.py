@@ -371,10 +371,13 @@ def _distribution(
     if is_driver:
         processes = {"process_count_per_node": job.processes_per_host} if job.processes_per_host else {}
         return {DRIVERS[launcher]: processes}
-    settings: dict[str, object] = {"enabled": True}
-    if job.processes_per_host:
-        settings["processes_per_host"] = job.processes_per_host
-    return {STRATEGIES[launcher]: settings, **_launch_group(groups)}
+    return {**strategy(launcher, job.processes_per_host), **_launch_group(groups)}
+
+
+def strategy(launcher: str, processes_per_host: int | None) -> dict[str, object]:
+    """Return the distribution of an estimator that starts ranks with a launcher other than `script`."""
+    processes = {"processes_per_host": processes_per_host} if processes_per_host else {}
+    return {STRATEGIES[launcher]: {"enabled": True, **processes}}
 
 
 def _launch_group(groups: tuple[InstanceGroup, ...]) -> dict[str, object]:

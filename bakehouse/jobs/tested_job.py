@@ -44,12 +44,16 @@ def find_smoke(image: LaunchImage, entry_point: str) -> UserSmoke | None:
     )
 
 
-def tested_launcher(image: LaunchImage, smoke: UserSmoke, hosts: int) -> str:
-    """Return the launcher of a smoke test for a job; empty if only the job needs a launcher."""
-    if not smoke.launcher and smoke.hosts == smoke.processes == 1 < hosts:
-        return ""
+def tested_launcher(image: LaunchImage, smoke: UserSmoke | None, hosts: int) -> tuple[str, int | None]:
+    """Return the launcher of a smoke test for a job, and its ranks on each host if the launcher needs them.
+
+    The launcher is empty if only the job needs one. Hosts with GPUs run one rank for each GPU.
+    """
+    if smoke is None or (not smoke.launcher and smoke.hosts == smoke.processes == 1 < hosts):
+        return "", None
     starts_torchrun = toolkit_starts_torchrun(image.training_module)
-    return smoke.starter(image.launchers, starts_torchrun=starts_torchrun)
+    launcher = smoke.starter(image.launchers, starts_torchrun=starts_torchrun)
+    return launcher, smoke.processes if launcher == "mpirun" and not image.gpu else None
 
 
 def _with_hosts(job: JobSpec, image: LaunchImage, smoke: UserSmoke) -> JobSpec:
@@ -57,11 +61,8 @@ def _with_hosts(job: JobSpec, image: LaunchImage, smoke: UserSmoke) -> JobSpec:
         job = replace(job, instance_count=smoke.hosts)
     if job.launcher or job.distribution is not None or job.processes_per_host is not None:
         return job
-    launcher = tested_launcher(image, smoke, job.hosts)
-    if launcher == "mpirun" and not image.gpu:
-        # Hosts with GPUs run one rank for each GPU.
-        job = replace(job, processes_per_host=smoke.processes)
-    return replace(job, launcher=launcher)
+    launcher, processes = tested_launcher(image, smoke, job.hosts)
+    return replace(job, launcher=launcher, processes_per_host=processes)
 
 
 def _value(text: str) -> object:

@@ -9,7 +9,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Requirement, VariantSpec
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.jobs.api_fields import ApiField
-from bakehouse.jobs.distribution import Framework
+from bakehouse.jobs.distribution import OLDEST_MIRRORED, Framework, is_below
 from bakehouse.jobs.instance_groups import InstanceGroup
 from bakehouse.jobs.rules import RELEASE
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
@@ -77,7 +77,9 @@ class LaunchImage:
     @property
     def is_mirrored(self) -> bool:
         """True if its toolkit connects several hosts with MultiWorkerMirroredStrategy by default."""
-        return "tensorflow" in self.training_module and not self.has_horovod
+        is_old = is_below(self.versions.get("tensorflow", ""), OLDEST_MIRRORED)
+        has_other = self.has_horovod or self.has_compiler
+        return "tensorflow" in self.training_module and not is_old and not has_other
 
     @property
     def smp(self) -> str:

@@ -28,7 +28,7 @@ from bakehouse.errors import Reason, UsageError
 from bakehouse.jobs import code_archive, model_trainer
 from bakehouse.jobs.distribution import Framework, LaunchContext, LaunchSettings, launch_settings
 from bakehouse.jobs.instance_groups import check_channels, instance_group
-from bakehouse.jobs.job_spec import STRATEGIES
+from bakehouse.jobs.job_spec import strategy
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.script_arguments import flag_findings
 from bakehouse.jobs.tested_job import find_smoke, tested_launcher
@@ -130,7 +130,7 @@ def with_default_launcher(request: RunRequest, image: LaunchImage, report: Repor
     if job.is_heterogeneous or (hosts == 1 and processes in (None, 1)):
         return request
     smoke = find_smoke(image, job.entry_point)
-    launcher = tested_launcher(image, smoke, hosts) if smoke and processes is None else ""
+    launcher, tested_processes = tested_launcher(image, smoke, hosts) if processes is None else ("", None)
     origin = "that of the smoke test" if launcher else "the image's default"
     starts_torchrun = toolkit_starts_torchrun(image.training_module)
     if not launcher and image.is_mirrored and processes is None:
@@ -139,7 +139,7 @@ def with_default_launcher(request: RunRequest, image: LaunchImage, report: Repor
     is_startable = starts_torchrun if launcher == "torchrun" else launcher != SCRIPT
     if is_startable and (job.entry_point or image.entry_point).endswith(".py"):
         report(f"note: the launcher is `{launcher}`, {origin}; use `--distribution '{{}}'` for none")
-        return replace(request, distribution={STRATEGIES[launcher]: {"enabled": True}})
+        return replace(request, distribution=strategy(launcher, tested_processes))
     if hosts > 1:
         report(
             f"note: no launcher: the script starts once on each of {hosts} hosts. Unless it connects them "

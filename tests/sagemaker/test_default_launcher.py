@@ -9,6 +9,8 @@ import pytest
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster.job import Group, TrainingJob
 from bakehouse.errors import Location
+from bakehouse.jobs.distribution import LaunchContext, launch_settings
+from bakehouse.jobs.instance_groups import InstanceGroup
 from bakehouse.jobs.job_spec import JobSpec, check_job
 from bakehouse.jobs.tested_job import with_tested_settings
 from bakehouse.jobs.training_request import LaunchImage
@@ -34,12 +36,13 @@ def chosen(
     entry_point: str = "train.py",
     smoke: UserSmoke | None = None,
     versions: Mapping[str, str] = NOTHING,
+    components: frozenset[str] = frozenset(),
 ) -> tuple[Mapping[str, object], list[str]]:
     """Return the distribution and the notes of a job."""
     notes: list[str] = []
     job = TrainingJob(groups=groups, entry_point=entry_point)
     request = RunRequest(job, processes_per_host=processes)
-    image = LaunchImage("churn", "", versions, launchers, module, smoke=smoke)
+    image = LaunchImage("churn", "", versions, launchers, module, smoke=smoke, components=components)
     return with_default_launcher(request, image, notes.append).distribution, notes
 
 
@@ -96,41 +99,68 @@ def test_tensorflow_connects_the_hosts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("launcher", "strategy", "origin"),
-    [("", "torch_distributed", "the image's default"), ("mpirun", "mpi", "that of the smoke test")],
+    ("version", "components"),
+    [("2.8.4", frozenset[str]()), ("2.11.0", frozenset({"aws-training-compiler-tensorflow"}))],
+    ids=["before 2.9", "Training Compiler"],
 )
-def test_the_smoke_test_can_select_a_launcher(launcher: str, strategy: str, origin: str) -> None:
+def test_mpi_starts_tensorflow_without_its_own_strategy(version: str, components: frozenset[str]) -> None:
+    versions = {"tensorflow": version}
+    distribution, _ = chosen(("mpirun",), TENSORFLOW, versions=versions, components=components)
+
+    assert distribution == {"mpi": {"enabled": True}}
+    hosts = (InstanceGroup("ml.c5.xlarge", 2, gpus=0),)
+    assert launch_settings(distribution, LaunchContext(hosts, "tensorflow", version)).launcher == "mpi"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "expected", "origin"),
+    [
+        ("", {"torch_distributed": {"enabled": True}}, "the image's default"),
+        ("mpirun", {"mpi": {"enabled": True, "processes_per_host": 1}}, "that of the smoke test"),
+    ],
+)
+def test_the_smoke_test_can_select_a_launcher(
+    launcher: str, expected: Mapping[str, object], origin: str
+) -> None:
     distribution, [note] = chosen(BOTH, PYTORCH, smoke=replace(SMOKE, launcher=launcher))
 
-    assert distribution == {strategy: {"enabled": True}}
+    assert distribution == expected
     assert origin in note
     assert chosen(BOTH, PYTORCH, smoke=replace(SMOKE, launcher="script")) == ({}, [ALONE])
     assert chosen(BOTH, PYTORCH, smoke=replace(SMOKE, launcher="script", entry_point="check.py"))[0]
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize(("hosts", "processes"), [(1, 1), (2, 1), (2, 2)])
 @pytest.mark.parametrize("launcher", [None, "", "torchrun", "mpirun", "script"])
 @pytest.mark.parametrize(
     ("module", "versions"),
     [
         (PYTORCH, {"pytorch": "2.9.1"}),
         (TENSORFLOW, {"tensorflow": "2.21.0"}),
+        (TENSORFLOW, {"tensorflow": "2.8.4"}),
         (TENSORFLOW, {"tensorflow": "2.21.0", "horovod": "0.28.1"}),
         (TENSORFLOW, {"tensorflow": "2.21.0", "horovod-nccl": "0.28.1"}),
         ("", {}),
     ],
-    ids=["PyTorch", "TensorFlow", "Horovod", "Horovod with NCCL", "no toolkit of a framework"],
+    ids=[
+        "PyTorch",
+        "TensorFlow",
+        "TensorFlow before 2.9",
+        "Horovod",
+        "Horovod with NCCL",
+        "no toolkit of a framework",
+    ],
 )
 def test_the_printed_job_has_the_launcher_of_the_local_job(
-    module: str, versions: dict[str, str], launcher: str | None, hosts: int
+    module: str, versions: dict[str, str], launcher: str | None, hosts: int, processes: int
 ) -> None:
     launchers = BOTH if module == PYTORCH else ("mpirun",)
-    if launcher == "torchrun" and module != PYTORCH:
+    if (launcher == "torchrun" and module != PYTORCH) or (launcher == "script" and processes > 1):
         return
-    smoke = None if launcher is None else replace(SMOKE, launcher=launcher, hosts=hosts)
+    smoke = None if launcher is None else replace(SMOKE, launcher=launcher, hosts=hosts, processes=processes)
     image = LaunchImage("churn", "", versions, launchers, module, entry_point="train.py", smoke=smoke)
     job = with_tested_settings(image, JobSpec(instance_count=2, sdk="v2"))
 
     printed = check_job(image, job).request.distribution
     local, _ = chosen(launchers, module, entry_point="train.py", smoke=smoke, versions=versions)
-    assert printed.keys() == local.keys()
+    assert printed == local
