@@ -84,13 +84,16 @@ def check_efa(request: TrainingRequest, image: LaunchImage | None, findings: Fin
     has_launcher = bool(request.distribution.keys() & {"Torchrun", "MPI"})
     has_launcher |= any(request.is_on(name) for name in _EFA_LAUNCHERS)
     is_for_gpus = image is None or image.gpu or not image.is_known
-    # Without libfabric and the plugin, its variables change nothing.
-    if has_launcher and is_for_gpus and request.hosts > 1 and not (gap and gap.is_certain):
+    # Without EFA, its variables change nothing. SMDDP uses them without the plugin of NCCL.
+    lacks_efa = gap is not None and gap.missing == EFA and gap.is_certain
+    if has_launcher and is_for_gpus and request.hosts > 1 and not lacks_efa:
         for group in request.groups:
             _check_unused_efa(request, group, variables, image, findings)
     if image is not None and is_for_gpus and not request.is_on(_PARAMETER_SERVER):
         names = request.distribution.get(GROUPS)
-        groups = [group for group in request.groups if not isinstance(names, list) or group.name in names]
+        groups = [
+            group for group in request.groups if not isinstance(names, list | tuple) or group.name in names
+        ]
         check_nccl(groups, image, findings)
 
 

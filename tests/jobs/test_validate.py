@@ -1,6 +1,6 @@
 """Findings about jobs. Integration tests compare them with the SDK."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -923,6 +923,27 @@ def test_an_image_without_efa_suits_hosts_that_nccl_does_not_connect() -> None:
     assert findings(request(C5), replace(image, gpu=False)) == []
     servers = request(distribution={"parameter_server": ON}, **mirrored)
     assert [rule for rule, _, _ in findings(servers, tensorflow)] == [rules.PARAMETER_SERVER]
+
+
+def test_smddp_needs_the_variables_of_efa_without_the_plugin_of_nccl() -> None:
+    image = without("aws-ofi-nccl")
+    image = replace(image, versions={**image.versions, "sagemaker-training": "4.2.0"})
+    found = findings(request(distribution={"smdistributed": {"dataparallel": ON}}), image)
+
+    assert [rule for rule, _, _ in found] == [rules.EFA_MISSING, rules.EFA_UNUSED]
+    assert found[0][1:] == (
+        "`ml.p4d.24xlarge` has EFA, but the toolkit 4.2.0 does not set `FI_PROVIDER=efa` and "
+        "`FI_EFA_USE_DEVICE_RDMA=1` there",
+        'add it to the environment: `{"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1"}`',
+    )
+
+
+@pytest.mark.parametrize("names", [["train"], ("train",)], ids=["list", "tuple"])
+def test_nccl_connects_the_groups_of_the_launcher(names: Sequence[str]) -> None:
+    groups = (replace(A100, name="other", count=1), replace(A100, name="train", count=1))
+    job = request(*groups, distribution={"mpi": ON, "instance_groups": names})
+
+    assert findings(job, without(*FABRIC)) == []
 
 
 def test_all_findings_are_returned_errors_first() -> None:
