@@ -99,7 +99,7 @@ def check_efa(request: TrainingRequest, image: LaunchImage | None, findings: Fin
 
 def find_efa_gap(image: LaunchImage) -> EfaGap | None:
     """Return the component that NCCL lacks in an image to use EFA, which may be unknown; None without one."""
-    return efa_gap(image.versions, image.components) if image.is_known else EfaGap(EFA, is_certain=False)
+    return efa_gap(image.versions, is_complete=image.is_complete)
 
 
 def check_nccl(groups: Sequence[InstanceGroup], image: LaunchImage, findings: Findings) -> None:

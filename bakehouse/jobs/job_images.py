@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.efa import is_all_listed
 from bakehouse.catalog.instance_gpus import find_gpus
 from bakehouse.catalog.recipe import FORMATS
-from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.errors import UsageError
 from bakehouse.jobs.toolkit import toolkit_versions
 from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image
@@ -77,12 +77,6 @@ def placeholder(workspace: Workspace, image: str, region: str = "") -> str:
     return f"{registry}/{project.repository_prefix}/{image}"
 
 
-def user_smoke(workspace: Workspace, image: str) -> UserSmoke | None:
-    """Return the smoke test in the recipe of an image; None if either is missing."""
-    recipe = workspace.recipes.get(image)
-    return recipe.smoke if recipe else None
-
-
 def is_uri(name: str) -> bool:
     """Return whether a text is the URI of an image instead of a name."""
     return "/" in name or ":" in name or "@" in name
@@ -106,7 +100,9 @@ def planned_image(image: "Image", catalog: Catalog) -> LaunchImage:
     )
     parts = [ReleasedComponent(part.component, part.version, part.variant) for part in image.all_parts]
     planned = add_parts(planned, parts, catalog)
-    return replace(planned, versions={**planned.versions, **toolkit_versions(image)})
+    is_complete = is_all_listed(planned.components, image.content)
+    versions = {**planned.versions, **toolkit_versions(image)}
+    return replace(planned, versions=versions, is_complete=is_complete)
 
 
 def _by_uri(workspace: Workspace, uri: str) -> LaunchImage:
@@ -134,7 +130,7 @@ def _by_uri(workspace: Workspace, uri: str) -> LaunchImage:
 
 
 def _released(workspace: Workspace, record: ReleaseRecord) -> LaunchImage:
-    return replace(launch_image(record, workspace.catalog), smoke=user_smoke(workspace, record.image))
+    return launch_image(record, workspace.catalog, workspace.recipes.get(record.image))
 
 
 def _find_record(images: Path, uri: str) -> ReleaseRecord | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.user_smoke import UserSmoke
+from bakehouse.catalog.recipe import Recipe
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.api_fields import CHANNELS, member_name
 from bakehouse.jobs.cluster_forms import cluster_job
@@ -75,7 +75,7 @@ def snippet(
     record: ReleaseRecord,
     job: JobSpec | None = None,
     catalog: Catalog | None = None,
-    smoke: UserSmoke | None = None,
+    recipe: Recipe | None = None,
     form: str = "",
 ) -> Snippet:
     """Return code that starts a training job with a release, by default the job of its smoke test.
@@ -85,7 +85,7 @@ def snippet(
     """
     transport = f" ({record.transport})" if record.transport != "none" else ""
     tested = f"smoke-tested{transport}" if record.tested else "NOT smoke-tested"
-    image = replace(launch_image(record, catalog), smoke=smoke)
+    image = launch_image(record, catalog, recipe)
     state = f"published {record.date}, {tested}"
     return _snippet(image, job or JobSpec(), catalog, record.registry, state, form)
 

@@ -7,6 +7,8 @@ from typing import Literal
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Requirement, VariantSpec
+from bakehouse.catalog.efa import is_all_listed
+from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.jobs.api_fields import ApiField
 from bakehouse.jobs.distribution import OLDEST_MIRRORED, Framework, is_below
@@ -60,6 +62,8 @@ class LaunchImage:
     """Its manifest has OCI's format instead of Docker's."""
     is_known: bool = True
     """False if its content is unknown, so that only its URI counts."""
+    is_complete: bool = False
+    """True if `versions` has all content that matters to NCCL over EFA."""
     smoke: UserSmoke | None = None
     """The smoke test of the recipe, whose settings are defaults of the image's jobs."""
 
@@ -154,8 +158,14 @@ class TrainingRequest:
         return isinstance(settings, Mapping) and settings.get("enabled") is True
 
 
-def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> LaunchImage:
-    """Return the properties of a release. The catalogue adds the names and requirements of its components."""
+def launch_image(
+    record: ReleaseRecord, catalog: Catalog | None = None, recipe: Recipe | None = None
+) -> LaunchImage:
+    """Return the properties of a release.
+
+    The catalogue adds the names and requirements of its components, and the recipe its smoke test. Without
+    the recipe, or the provided names that old records lack, other content is possible.
+    """
     image = LaunchImage(
         record.image,
         record.image_uri,
@@ -167,10 +177,13 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
         neuron_architecture=record.neuron_architecture,
         platform=record.platform,
         is_oci=".oci." in record.media_type,
+        smoke=recipe.smoke if recipe else None,
     )
     image = add_parts(image, record.parts, catalog)
+    content = recipe.content if recipe else None
+    is_complete = bool(record.provides) and is_all_listed(image.components, content)
     provided = {provided.name: provided.version for provided in record.provides}
-    return replace(image, versions={**provided, **image.versions})
+    return replace(image, versions={**provided, **image.versions}, is_complete=is_complete)
 
 
 def add_parts(image: LaunchImage, parts: Sequence[ReleasedComponent], catalog: Catalog | None) -> LaunchImage:

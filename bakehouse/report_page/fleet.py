@@ -21,7 +21,6 @@ from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import BakehouseError, PublishError, UsageError
-from bakehouse.jobs.job_images import user_smoke
 from bakehouse.jobs.job_spec import SDKS, JobSpec
 from bakehouse.jobs.snippets import snippet
 from bakehouse.ledger.release_changes import Change, neighbours, timeline
@@ -405,8 +404,8 @@ class _Reader:
             return code
         for sdk in _SDKS:
             try:
-                smoke = user_smoke(self._workspace, release.image)
-                job = snippet(release, JobSpec(sdk=sdk), self._workspace.catalog, smoke)
+                recipe = self._workspace.recipes.get(release.image)
+                job = snippet(release, JobSpec(sdk=sdk), self._workspace.catalog, recipe)
             except UsageError:
                 # The SDK cannot start such a job
                 continue

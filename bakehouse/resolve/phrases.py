@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from bakehouse.catalog.component import DRIVER, INSTANCE, Incompatibility, Requirement
-from bakehouse.catalog.efa import EFA, efa_gap
+from bakehouse.catalog.efa import EFA, efa_gap, is_all_listed
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location, Reason
 from bakehouse.resolve.candidate import Candidate, Conflict, Demand, Refusal
@@ -119,7 +119,8 @@ def without_efa(resolution: Resolution) -> str:
     if not any(choice.spec.gpu for choice in resolution.all_choices):
         return ""
     names = {name for choice in resolution.all_choices for name in choice.candidate.provided}
-    gap = efa_gap(names, [choice.name for choice in resolution.all_choices])
+    is_complete = is_all_listed([choice.name for choice in resolution.all_choices], resolution.recipe.content)
+    gap = efa_gap(names, is_complete=is_complete)
     types = ", ".join(
         target.variant.name
         for target in resolution.targets

@@ -20,7 +20,7 @@ from bakehouse.cluster.log_stream import LogStream
 from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.create_training_job import api_request, toolkit_parameters
-from bakehouse.jobs.job_images import find_release, user_smoke
+from bakehouse.jobs.job_images import find_release
 from bakehouse.jobs.job_spec import S3, JobSpec, valid_job
 from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.tested_job import PLACEHOLDER, with_tested_settings
@@ -87,7 +87,7 @@ def launch(
     _check_settings(job)
     # SageMaker pulls only from Amazon ECR.
     record = find_release(workspace, image, job.instance_type, region, registry="ecr")
-    sent_image = replace(launch_image(record, workspace.catalog), smoke=user_smoke(workspace, record.image))
+    sent_image = launch_image(record, workspace.catalog, workspace.recipes.get(record.image))
     job = with_tested_settings(sent_image, job)
     _check_inputs(job)
     checked = valid_job(sent_image, replace(job, sdk="boto3"), workspace.catalog, code_root=Path())

@@ -29,6 +29,7 @@ PYTORCH = LaunchImage(
     ("mpirun", "torchrun"),
     entry_point="train.py",
     gpu=True,
+    is_complete=True,
 )
 CPU = replace(PYTORCH, gpu=False, versions={"pytorch": "2.9.1"})
 TENSORFLOW = replace(CPU, versions={"tensorflow": "2.21.0"}, launchers=("mpirun",))
@@ -122,7 +123,7 @@ def test_a_libfabric_without_efa_gets_no_interfaces(catalog: Catalog) -> None:
 
 
 def test_an_image_that_may_have_efa_gets_the_interfaces(catalog: Catalog) -> None:
-    image = replace(PYTORCH, versions={"pytorch": "1.9.0", "python": "3.8"})
+    image = replace(PYTORCH, versions={"pytorch": "1.9.0"}, is_complete=False)
 
     assert variables(image, P5, catalog)["FI_PROVIDER"] == "efa"
 

@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
+from bakehouse.catalog.recipe import Content, Recipe
+from bakehouse.catalog.system_packages import SystemPackages
+from bakehouse.catalog.user_files import File
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import job_check
 from bakehouse.jobs.given_job import read_job
-from bakehouse.jobs.job_images import find_image
+from bakehouse.jobs.job_images import find_image, planned_image
 from bakehouse.jobs.job_spec import CheckedJob, JobSpec, check_job
 from bakehouse.jobs.training_request import launch_image
-from bakehouse.ledger.releases import ReleasedName, ReleaseRecord, append
-from bakehouse.plan.workspace import Workspace, open_workspace
+from bakehouse.ledger.releases import ReleasedComponent, ReleasedName, ReleaseRecord, append
+from bakehouse.plan.workspace import Workspace, open_workspace, select
 from tests.support.errors import error_text
 from tests.support.release_records import a_record
 
@@ -126,16 +129,46 @@ def test_nccl_uses_efa_of_two_hosts(workspace: Workspace, image: str, rules: lis
     assert [name for name in names(check(workspace, image, job)) if name.startswith("efa-")] == rules
 
 
+STEP = Content(run=("/opt/aws-efa-installer/efa_installer.sh -y",))
+FILE = Content(files=(File("/opt/amazon/efa/lib/libfabric.so.1", b"", False),))
+OTHER = Content(
+    SystemPackages(apt=("libgomp1",)), code=FILE.files, entry_point="train.py", environment=(("A", "b"),)
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "rule"),
+    [(STEP, "efa-not-known"), (FILE, "efa-not-known"), (OTHER, "efa-unused")],
+    ids=["a step", "a file", "other content"],
+)
+def test_steps_and_files_of_a_recipe_can_add_efa(workspace: Workspace, content: Content, rule: str) -> None:
+    [image] = select(workspace, ["pytorch-cu130"]).plan.images
+    image = replace(image, keyed=replace(image.keyed, content=content))
+    job = JobSpec(instance_type="ml.p4d.24xlarge", instance_count=2, launcher="torchrun", sdk="v2")
+    checked = check_job(planned_image(image, workspace.catalog), job, workspace.catalog)
+
+    assert [name for name in names(checked) if name.startswith("efa-")] == [rule]
+
+
 def test_the_release_says_whether_an_image_has_efa(workspace: Workspace) -> None:
-    record = replace(a_record(), gpu=True)
+    parts = (ReleasedComponent("debian", "12", ""), ReleasedComponent("open-mpi", "4.1.8", "py311"))
+    record = replace(a_record(), gpu=True, parts=parts, provides=(ReleasedName("glibc", "2.36"),))
+    own_base = (ReleasedComponent("our-base", "1", ""), *parts[1:])
     fabric = tuple(ReleasedName(name, "2.0.0") for name in ("efa", "libfabric", "aws-ofi-nccl"))
-    job = JobSpec(instance_type="ml.p4d.24xlarge", instance_count=2)
+    job = JobSpec(instance_type="ml.p4d.24xlarge", instance_count=2, launcher="mpirun", sdk="v2")
+    known = workspace.recipes["pytorch-cu130"]
 
-    def rules_of(record: ReleaseRecord) -> list[str]:
-        return names(check_job(launch_image(record, workspace.catalog), job, workspace.catalog))
+    def rules_of(record: ReleaseRecord, recipe: Recipe | None = known) -> list[str]:
+        image = launch_image(record, workspace.catalog, recipe)
+        found = names(check_job(image, job, workspace.catalog))
+        return [name for name in found if name in ("efa-unused", "efa-not-known")]
 
-    assert "efa-unused" in rules_of(record)
-    assert "efa-unused" not in rules_of(replace(record, provides=fabric))
+    assert rules_of(record) == ["efa-unused"]
+    assert rules_of(replace(record, provides=fabric)) == []
+    assert rules_of(replace(record, provides=())) == ["efa-not-known"]
+    assert rules_of(replace(record, parts=own_base)) == ["efa-not-known"]
+    assert rules_of(record, replace(known, content=STEP)) == ["efa-not-known"]
+    assert rules_of(record, None) == ["efa-not-known"]
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,8 @@ OWN = replace(PYTORCH, image="churn", entry_point="train.py")
 
 
 def own_code(job: JobSpec = DEFAULTS, **smoke: Any) -> str:
-    return snippets.snippet(OWN, job, smoke=replace(SMOKE, **smoke)).code
+    recipe = replace(own_recipes.recipes()["pytorch-cpu"], smoke=replace(SMOKE, **smoke))
+    return snippets.snippet(OWN, job, recipe=recipe).code
 
 
 def test_an_image_with_code_runs_it_once_on_one_host() -> None:

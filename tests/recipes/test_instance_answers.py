@@ -1,6 +1,7 @@
 """Answers about instance types use the accelerators that these have, over the real catalogue."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,17 @@ def test_an_image_for_cpus_on_an_instance_with_gpus_is_a_warning() -> None:
     [recipe] = select(workspace, ["pytorch-cu130"]).recipes
     resolution = what_if.resolve_assuming(recipe, assumptions, CATALOG)
     assert "uses the GPUs" not in tables.fit(assumptions, [resolution])
+
+
+def test_a_step_of_the_recipe_may_install_efa() -> None:
+    [recipe] = select(open_workspace(), ["pytorch-cu130"]).recipes
+    assumptions = what_if.parse_assumptions(["instance=ml.p4d.24xlarge"], CATALOG)
+    content = replace(recipe.content, run=("/opt/aws-efa-installer/efa_installer.sh -y",))
+    resolution = what_if.resolve_assuming(replace(recipe, content=content), assumptions, CATALOG)
+
+    assert (
+        "the image is not known to have efa, without which NCCL uses TCP between hosts of ml.p4d.24xlarge\n"
+    ) in warnings_text([resolution])
 
 
 def refusal(name: str, instance: str) -> str:

@@ -41,6 +41,7 @@ _PYTORCH = LaunchImage(
     "sagemaker_pytorch_container.training:main",
     gpu=True,
     components=frozenset({"sshd"}),
+    is_complete=True,
 )
 _TENSORFLOW = replace(
     _PYTORCH,

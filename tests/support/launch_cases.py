@@ -39,6 +39,7 @@ PYTORCH = LaunchImage(
     ("mpirun", "torchrun"),
     "sagemaker_pytorch_container.training:main",
     gpu=True,
+    is_complete=True,
 )
 TENSORFLOW = replace(
     PYTORCH,

@@ -73,7 +73,7 @@ def estimator(
     from bakehouse.jobs import snippets
     from bakehouse.jobs.cluster_forms import sagemaker_type
     from bakehouse.jobs.given_job import find_job, read_job, require_job
-    from bakehouse.jobs.job_images import find_image, find_release, placeholder, user_smoke
+    from bakehouse.jobs.job_images import find_image, find_release, placeholder
 
     if for_ and sdk:
         raise UsageError("`--for` cannot be combined with `--sdk`", hint="remove one of them")
@@ -87,8 +87,8 @@ def estimator(
         snippet = snippets.preview(unreleased, given.spec, workspace.catalog, repository, for_)
     else:
         record = find_release(workspace, given.image, instance_type, region)
-        smoke = user_smoke(workspace, record.image)
-        snippet = snippets.snippet(record, given.spec, workspace.catalog, smoke, for_)
+        recipe = workspace.recipes.get(record.image)
+        snippet = snippets.snippet(record, given.spec, workspace.catalog, recipe, for_)
     if workspace.project.policy and not preview:
         # Most projects have none, and its checks take long to import.
         from bakehouse.trust import policy
