@@ -1,4 +1,4 @@
-"""Whether the catalogue shows if an image has EFA."""
+"""Images whose components show if they have EFA."""
 
 from bakehouse.catalog.efa import is_all_listed
 from bakehouse.catalog.recipe import Content
