@@ -20,8 +20,17 @@ def sandbox(methods: frozenset[Callable[..., object]] = frozenset(), **options: 
     import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+    verdicts: dict[tuple[type, str, bool], bool] = {}
+
     class Sandbox(ImmutableSandboxedEnvironment):
         def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+            # All checks depend on these alone, and templates read the same attributes many times
+            key = type(obj), attr, callable(value)
+            if key not in verdicts:
+                verdicts[key] = self._is_safe(obj, attr, value)
+            return verdicts[key]
+
+        def _is_safe(self, obj: Any, attr: str, value: Any) -> bool:
             if not super().is_safe_attribute(obj, attr, value):
                 return False
             if isinstance(obj, _DATA) or type(obj).__module__.startswith("jinja2."):

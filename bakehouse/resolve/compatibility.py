@@ -36,6 +36,7 @@ class Options:
         self._fitting: dict[tuple[str, ...], int] = {}
         self._meeting: dict[tuple[str, str], int] = {}
         self._providing: dict[str, int] = {}
+        self._built_for: dict[str, int] = {}
 
     def least_additions_first(self, missing: frozenset[str]) -> "Options":
         """Sort the variants of each release by the number of missing frameworks that they would add."""
@@ -75,11 +76,13 @@ class Options:
 
     def built_for(self, platform: str) -> int:
         """Return the candidates that are builds for a platform."""
-        return sum(
-            1 << bit
-            for bit, (candidate, _) in enumerate(self.listed)
-            if candidate.variant.platform == platform
-        )
+        if platform not in self._built_for:
+            self._built_for[platform] = sum(
+                1 << bit
+                for bit, (candidate, _) in enumerate(self.listed)
+                if candidate.variant.platform == platform
+            )
+        return self._built_for[platform]
 
     def providing(self, name: str) -> int:
         """Return the candidates that provide a name."""

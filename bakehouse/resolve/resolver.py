@@ -252,6 +252,7 @@ class _Search:
         self._recipe = recipe
         self._budget = budget
         self._providers_by_name: dict[str, frozenset[str]] = {}
+        self._ranks: dict[str, tuple[bool, bool, int, str]] = {}
         self._catalog = catalog
         self._components = catalog.components
         self._links = catalog.links
@@ -445,9 +446,11 @@ class _Search:
         return min(selection.missing - selection.excluded, key=self._rank, default=None)
 
     def _rank(self, name: str) -> tuple[bool, bool, int, str]:
-        component = self._components.get(name)
-        order = component.stage_order if component else 0
-        return self._links.is_shared(name), name not in self._named, order, name
+        if name not in self._ranks:
+            component = self._components.get(name)
+            order = component.stage_order if component else 0
+            self._ranks[name] = self._links.is_shared(name), name not in self._named, order, name
+        return self._ranks[name]
 
     def _candidates(self, name: str) -> tuple[Option, ...]:
         """Return the candidates of a name with their demands: the same objects at every step."""
