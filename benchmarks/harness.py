@@ -43,6 +43,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from uv import find_uv_bin
+
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.registry import destination
 from bakehouse.registry.local_registry import EmbeddedRegistry
@@ -128,6 +130,17 @@ class Machine:
     commit: str
     is_dirty: bool
     """True if the working tree differs from the commit."""
+
+
+def hpccm_python() -> str:
+    """Return the Python interpreter with HPCCM; install it on first use."""
+    directory = ROOT / "build" / "hpccm"
+    python = str(directory / "bin" / "python")
+    if not Path(python).exists():
+        subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", sys.executable, directory], check=True)
+        install = [find_uv_bin(), "pip", "install", "--quiet", "--python", python, "hpccm", "setuptools"]
+        subprocess.run(install, check=True)
+    return python
 
 
 def spent(job: Callable[[], object]) -> Spent:

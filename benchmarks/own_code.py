@@ -4,8 +4,8 @@
 
 A project with the components of pytorch-cpu, code, requirements and a smoke test of its own. For P12, each
 round edits a line, builds and runs the smoke test; the reference runs the smoke test once more. For P12b,
-each round adds or removes one small package, locks and builds; the reference is a Dockerfile that starts from
-pytorch-cpu and installs the same locked requirements with pip.
+each round adds another small package, locks and builds; as the reference, HPCCM writes a Dockerfile
+that starts from pytorch-cpu and installs the same locked requirements with pip, and `docker build` builds it.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from itertools import count, cycle
 from pathlib import Path
 
 from bakehouse.builder.build_inputs import build_inputs
@@ -24,16 +25,10 @@ from benchmarks.local_index import GATEWAY, over_http
 
 NAME = "benchmark-own-code"
 REQUIREMENTS = ("transformers", "datasets", "accelerate", "scikit-learn")
-SMALL = "humanize"
+SMALL = ("humanize", "tabulate", "toolz", "blinker", "cachetools", "termcolor", "more-itertools")
+"""Packages without requirements; each round adds another one, so that no step is cached."""
 SMOKE = [*harness.BAKE, "smoke", NAME, "--check", "user_code"]
 PACKAGES = ["python3", "-m", "pip", "--python", "/opt/venv/bin/python", "list", "--format", "freeze"]
-DOCKERFILE = """\
-FROM bakehouse/{image}
-COPY requirements.txt /tmp/
-RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca \\
-    python3 -m pip --python /opt/venv/bin/python install --no-cache-dir -r /tmp/requirements.txt
-COPY src/ /opt/ml/code/
-"""
 
 
 def write_project(project: Path, image: str, requirements: Sequence[str]) -> None:
@@ -44,7 +39,6 @@ def write_project(project: Path, image: str, requirements: Sequence[str]) -> Non
     library = "torch" if image == "pytorch-cpu" else "numpy"
     code = f"import {library}\n\nprint({library}.ones(3).sum())\n"
     (project / "src" / "train.py").write_text(code)
-    (project / "Dockerfile").write_text(DOCKERFILE.replace("{image}", image))
     recipe = (ROOT / "recipes" / "images" / f"{image}.yaml").read_text()
     # A recipe for several platforms is several images.
     recipe = re.sub(r"^platforms: .*\n", "", recipe, flags=re.M)
@@ -94,19 +88,15 @@ def measured(options: argparse.Namespace) -> Result:
     run([*bake, "build", image])
     if not options.short:
         run([*bake, "lock", NAME], [*bake, "build", NAME], SMOKE)
-    is_small = False
-
-    def requirements() -> Sequence[str]:
-        return (*few, SMALL) if is_small else few
+    added = cycle(SMALL)
+    build_number = count()
 
     def edited() -> Spent:
         edit(project)
         return run([*bake, "build", NAME], SMOKE)
 
     def required() -> Spent:
-        nonlocal is_small
-        is_small = not is_small
-        require(project, requirements())
+        require(project, (*few, next(added)))
         return run([*bake, "lock", NAME], [*bake, "build", NAME])
 
     gateway = harness.output(["docker", "network", "inspect", "bridge", "--format", GATEWAY]).strip()
@@ -118,21 +108,29 @@ def measured(options: argparse.Namespace) -> Result:
     ):
         secrets = [f"--secret=id={name},src={path}" for name, path in inputs.secrets.items()]
         secrets += [f"--build-arg={name}={value}" for name, value in inputs.arguments.items()]
-        by_hand = ["docker", "build", "--quiet", "--tag", f"bakehouse/{NAME}:by-hand", *secrets, "."]
+        by_hpccm = ["docker", "build", "--quiet", "--tag", f"bakehouse/{NAME}:hpccm", *secrets, "."]
+        python = harness.hpccm_python()
 
-        def handwritten() -> Spent:
+        def write_and_build() -> None:
+            command = [python, str(ROOT / "benchmarks" / "hpccm_project.py"), f"bakehouse/{image}"]
+            (project / "Dockerfile").write_text(harness.output(command))
+            harness.command(by_hpccm, cwd=project)
+
+        def built_by_hpccm() -> Spent:
+            requirements = (project / "requirements.txt").read_text()
             lines = (project / "requirements.txt.lock").read_text()
-            (project / "requirements.txt").write_text(f"# {is_small}\n{lines}")
+            # The comment changes the file, so that the packages are installed again
+            (project / "requirements.txt").write_text(f"# {next(build_number)}\n{lines}")
             edit(project)
-            spent = run(by_hand)
-            ours, theirs = (packages(f"bakehouse/{NAME}:{tag}") for tag in ("latest", "by-hand"))
+            spent = harness.spent(write_and_build)
+            ours, theirs = (packages(f"bakehouse/{NAME}:{tag}") for tag in ("latest", "hpccm"))
             same[:] = [harness.require_same("Python packages", ours, theirs)]
-            require(project, requirements())
+            (project / "requirements.txt").write_text(requirements)
             return spent
 
         jobs: dict[str, Callable[[], Spent]] = {
             "requirement": required,
-            "by hand": handwritten,
+            "HPCCM": built_by_hpccm,
             "edited line": edited,
             "smoke test alone": lambda: run(SMOKE),
         }
@@ -155,7 +153,7 @@ def measured(options: argparse.Namespace) -> Result:
                 "P12b",
                 "one requirement changed: lock and build",
                 wall["requirement"],
-                wall["by hand"],
+                wall["HPCCM"],
                 most_ratio=0.5,
             ),
         ),

@@ -13,7 +13,6 @@ import argparse
 import json
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,8 +20,6 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-from uv import find_uv_bin
 
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.plan import dockerfile
@@ -32,7 +29,6 @@ from bakehouse.resolve.resolver import resolve
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 
-PEER = ROOT / "build" / "hpccm"
 IN_HPCCM = {
     "nvidia-cuda": r"FROM nvidia/cuda:([\d.]+)-base",
     "cuda-compat": r"cuda-compat-(\d+-\d+)",
@@ -119,16 +115,6 @@ def _numbers(steps: Steps) -> tuple[float, ...]:
     return steps.resolve, steps.plan, steps.render
 
 
-def peer() -> str:
-    """Return the Python interpreter with HPCCM."""
-    python = str(PEER / "bin" / "python")
-    if not Path(python).exists():
-        subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", sys.executable, PEER], check=True)
-        install = [find_uv_bin(), "pip", "install", "--quiet", "--python", python, "hpccm", "setuptools"]
-        subprocess.run(install, check=True)
-    return python
-
-
 def versions(workspace: Workspace) -> dict[str, str]:
     """Return the versions of Bakehouse's image with the names of packages."""
     resolution = resolve(workspace.recipes[LIKE_THE_PEERS], workspace.catalog)
@@ -157,7 +143,7 @@ def hpccm(python: str, count: int, given: dict[str, str]) -> tuple[dict[str, Any
 
 
 def measured(options: argparse.Namespace) -> Result:
-    workspace, python = open_workspace(ROOT), peer()
+    workspace, python = open_workspace(ROOT), harness.hpccm_python()
     names = SHORT if options.short else options.images
     recipes = [recipe for recipe in workspace.recipes.values() if not names or recipe.name in names]
     given = versions(workspace)

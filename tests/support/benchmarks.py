@@ -43,7 +43,7 @@ CAMPAIGNS = {
     "two_builders": ("integration/test_distributed_build.py",),
 }
 """Campaigns, and the tests that run fewer rounds of them with the same code."""
-PARTS = {"hpccm_recipe": "resolve_render"}
+PARTS = {"hpccm_project": "own_code", "hpccm_recipe": "resolve_render"}
 """Scripts that another benchmark runs."""
 _RUN = """
 import runpy, sys
