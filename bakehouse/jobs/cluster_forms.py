@@ -19,7 +19,7 @@ from bakehouse.cluster.slurm_job import INPUT, batch_script
 from bakehouse.errors import UsageError
 from bakehouse.jobs import code_archive, rules
 from bakehouse.jobs.fabric_variables import fabric_variables
-from bakehouse.jobs.image_checks import check_instances, check_nccl, find_efa_gap
+from bakehouse.jobs.image_checks import check_instances, check_nccl, efa_hint, find_efa_gap
 from bakehouse.jobs.instance_groups import InstanceGroup, check_processes, check_rdma, instance_group
 from bakehouse.jobs.job_spec import DEFAULT_SCRIPT, LIBRARIES, S3, JobSpec, check_processes_per_host
 from bakehouse.jobs.model_trainer import REQUIREMENTS
@@ -200,7 +200,7 @@ def _findings(
     check_nccl((group,), image, findings)
     if launcher == "mpirun" and group.count > 1 and not group.gpus and _lacks_efa(image, group):
         message = f"`{group.instance_type}` has EFA, but `{image.name}` has no `{EFA}`, so Open MPI uses TCP"
-        findings.add(rules.EFA_UNUSED, message, f'add `{EFA}: "*"` to `components` of the recipe')
+        findings.add(rules.EFA_UNUSED, message, efa_hint(EFA, image))
     return findings
 
 

@@ -117,14 +117,14 @@ def check_nccl(groups: Sequence[InstanceGroup], image: LaunchImage, findings: Fi
         if gap.is_certain:
             message = f"{name} has EFA, but `{image.name}` has no `{gap.missing}`"
             message += ", so NCCL uses slower TCP between hosts"
-            findings.add(rules.EFA_UNUSED, message, _efa_hint(gap.missing, image))
+            findings.add(rules.EFA_UNUSED, message, efa_hint(gap.missing, image))
         else:
             message = f"{name} has EFA, but it is not known whether `{image.name}` has `{gap.missing}`"
             message += ", without which NCCL uses TCP between hosts"
             findings.add(rules.EFA_UNKNOWN, message, f"look for {_EFA_FILES[gap.missing]} in the image")
 
 
-def _efa_hint(missing: str, image: LaunchImage) -> str:
+def efa_hint(missing: str, image: LaunchImage) -> str:
     """Return what adds a missing component to the recipe; empty if the catalogue has no build of it."""
     if image.platform == ARM64:
         return ""
