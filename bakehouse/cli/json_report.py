@@ -12,6 +12,7 @@ from bakehouse.resolve.phrases import (
     predicate,
     requester_text,
     requirement_text,
+    target_warnings,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ def resolutions(resolved: Iterable[Resolution]) -> list[Json]:
 
 def warnings(resolution: Resolution) -> list[Json]:
     """Return the reported problems of an image."""
-    return [_warning(candidate, problem, resolution) for candidate, problem in resolution.warnings]
+    problems = [_warning(candidate, problem, resolution) for candidate, problem in resolution.warnings]
+    none = {"component": None, "content": None, "with": [], "source": None}
+    return problems + [{**none, "reason": text} for text in target_warnings(resolution)]
 
 
 def _warning(candidate: Candidate, problem: Incompatibility, resolution: Resolution) -> Json:

@@ -106,16 +106,20 @@ def absent_warnings(
                 yield choice.candidate, problem, absent
 
 
-def idle_gpus(resolution: Resolution) -> str:
-    """Return the instance types of an image whose GPUs nothing in it uses; empty without one."""
+def target_warnings(resolution: Resolution) -> list[str]:
+    """Return warnings about GPUs and EFA of the targets that the image does not use."""
+    return [text for text in (_idle_gpus(resolution), _without_efa(resolution)) if text]
+
+
+def _idle_gpus(resolution: Resolution) -> str:
     if any(choice.spec.gpu for choice in resolution.all_choices):
         return ""
     types = (target for target in resolution.targets if target.provided.get("gpus", "0") != "0")
-    return ", ".join(target.variant.name for target in types)
+    names = ", ".join(target.variant.name for target in types)
+    return f"nothing in the image uses the GPUs of {names}" if names else ""
 
 
-def without_efa(resolution: Resolution) -> str:
-    """Return a warning about the instance types whose EFA the image does not use; empty without one."""
+def _without_efa(resolution: Resolution) -> str:
     if not any(choice.spec.gpu for choice in resolution.all_choices):
         return ""
     names = {name for choice in resolution.all_choices for name in choice.candidate.provided}
@@ -153,10 +157,7 @@ def warnings_text(
             text = f"{owner_text(candidate, problem)}, once {' and '.join(absent)} is added: {problem.reason}"
             source = f"  source: {problem.source}   {location_text(problem.location)}\n"
             images.setdefault(f"{text}\n{source}", []).append(resolution.recipe.name)
-        if not name and (types := idle_gpus(resolution)):
-            text = f"nothing in the image uses the GPUs of {types}\n"
-            images.setdefault(text, []).append(resolution.recipe.name)
-        if not name and (text := without_efa(resolution)):
+        for text in () if name else target_warnings(resolution):
             images.setdefault(f"{text}\n", []).append(resolution.recipe.name)
     return "".join(f"warning: {_image_list(names)}{text}" for text, names in images.items())
 

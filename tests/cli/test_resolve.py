@@ -51,6 +51,28 @@ def test_an_image_without_efa_uses_tcp_between_instances_with_it(capsys: pytest.
 
 
 @pytest.mark.parametrize(
+    ("image", "reason"),
+    [
+        (
+            "pytorch-cu130",
+            "the image has no efa, without which NCCL uses TCP between hosts of ml.p4d.24xlarge",
+        ),
+        ("pytorch-cpu", "nothing in the image uses the GPUs of ml.p4d.24xlarge"),
+    ],
+)
+def test_json_has_the_warnings_about_targets(
+    capsys: pytest.CaptureFixture[str], image: str, reason: str
+) -> None:
+    output = answer(capsys, "resolve", image, "--assume", "instance=ml.p4d.24xlarge", "--json")
+
+    [fit] = json.loads(output)["fits"]
+    assert fit["warnings"][-1] == {
+        **{"component": None, "content": None, "with": [], "source": None},
+        "reason": reason,
+    }
+
+
+@pytest.mark.parametrize(
     ("image", "assumption", "reason"),
     [
         ("pytorch-1.13-cu117-py39-smddp", "nccl=2.19", "efa 1.19.0: its libfabric can't register memory"),
