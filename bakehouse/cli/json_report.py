@@ -67,7 +67,7 @@ def resolutions(resolved: Iterable[Resolution]) -> list[Json]:
 def warnings(resolution: Resolution) -> list[Json]:
     """Return the reported problems of an image."""
     problems = [_warning(candidate, problem, resolution) for candidate, problem in resolution.warnings]
-    none = {"component": None, "content": None, "with": [], "source": None}
+    none: Json = {"component": None, "content": None, "with": [], "source": None}
     return problems + [{**none, "reason": text} for text in target_warnings(resolution)]
 
 

@@ -88,13 +88,13 @@ def mirrored_strategy():
 def train(strategy):
     """Train on the devices of a strategy. Return the seconds after the first steps, and the loss."""
     data, classes = load_images()
-    shape = (arguments.size, arguments.size, 3)
     with strategy.scope():
         network = getattr(tf.keras.applications, arguments.model)
-        model = network(weights=None, classes=classes, input_shape=shape)
+        model = network(weights=None, classes=classes, input_shape=(arguments.size, arguments.size, 3))
         optimizer = tf.keras.optimizers.SGD(0.01)
+    weights = [variable.value for variable in model.trainable_variables]  # Horovod rejects Keras's own
     if hvd:
-        hvd.broadcast_variables(model.variables, root_rank=0)
+        hvd.broadcast_variables([variable.value for variable in model.variables], root_rank=0)
 
     def train_device(images, labels):
         with tf.GradientTape() as tape:
@@ -102,7 +102,7 @@ def train(strategy):
             loss = tf.reduce_mean(losses) / strategy.num_replicas_in_sync
         if hvd:
             tape = hvd.DistributedGradientTape(tape)
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        optimizer.apply(tape.gradient(loss, weights), model.trainable_variables)
         return loss
 
     @tf.function

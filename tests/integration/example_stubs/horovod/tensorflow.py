@@ -3,6 +3,8 @@
 import os
 from typing import Any
 
+import tensorflow as tf  # type: ignore[import-untyped]
+
 
 def init() -> None:
     pass
@@ -23,11 +25,27 @@ local_size = size
 
 
 def broadcast_variables(variables: Any, root_rank: int) -> None:
-    pass
+    _refuse_keras(variables)
 
 
 def DistributedGradientTape(tape: Any) -> Any:
-    return tape
+    return _Tape(tape)
+
+
+class _Tape:
+    def __init__(self, tape: Any) -> None:
+        self._tape = tape
+
+    def gradient(self, target: Any, sources: Any) -> Any:
+        _refuse_keras(sources)
+        return self._tape.gradient(target, sources)
+
+
+def _refuse_keras(variables: Any) -> None:
+    """Refuse variables of Keras, in which Horovod 0.28.1 fails."""
+    for variable in variables:
+        if not isinstance(variable, tf.Variable):
+            raise AttributeError(f"{type(variable)} is no variable of TensorFlow")
 
 
 def allreduce(value: Any) -> Any:
