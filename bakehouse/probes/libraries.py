@@ -6,6 +6,7 @@ They read ELF files with pyelftools, which Bakehouse adds to the container, and 
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import json
@@ -57,7 +58,7 @@ LOADED = re.compile(r"/lib(64)?/[^/]+\.so[.0-9]*$")
 OF_PYTHON = re.compile(r"/python3\.(\d+)/.*\.cpython-3(\d+t?)-")
 MODULE = re.compile(r"/(?:site|dist)-packages/((?:[^/.]+/)*[^/.]+)\.")
 PACKAGE = re.compile(r"(.*/(?:site|dist)-packages/[^/.]+)")
-WHEEL_HASH = re.compile(r"-[0-9a-f]{8,}$")
+WHEEL_HASH = re.compile(r"[-.][0-9a-f]{8,}$")
 PLUGIN_VERSION = re.compile(rb"aws-ofi-nccl (\d+\.\d+\.\d+)")
 INTERFACE = re.compile(rb"nccl(Net|Gin)Plugin_v(\d+)")
 
@@ -641,17 +642,30 @@ def work_together(user: Library, other: Library) -> bool:
 def global_packages() -> dict[str, list[Library]]:
     """Return the libraries that Python packages load for all, with those that they need.
 
-    A package whose Python code names RTLD_GLOBAL counts. Native code that does so is not recognized.
+    A package whose Python code uses RTLD_GLOBAL counts; comments and messages that name it do not. Native
+    code that uses it is not recognized.
     """
     roots: dict[str, list[Library]] = {}
     for root in image().roots:
-        if root.is_in_package:
+        if root.is_in_package and ".so" in root.name:
             roots.setdefault(owner(root), []).append(root)
     return {
         package: list(dict.fromkeys(item for root in libraries for item in image().closure(root).libraries))
         for package, libraries in roots.items()
-        if any(b"RTLD_GLOBAL" in path.read_bytes() for path in at(package).rglob("*.py"))
+        if any(uses_rtld_global(path.read_bytes()) for path in at(package).rglob("*.py"))
     }
+
+
+def uses_rtld_global(source: bytes) -> bool:
+    """Return whether Python code has the flag as a name or an attribute; True if it cannot be parsed."""
+    if b"RTLD_GLOBAL" not in source:
+        return False
+    try:
+        nodes = ast.walk(ast.parse(source))
+    except (SyntaxError, ValueError):
+        return True
+    fields = ("id", "attr", "name")
+    return any(getattr(node, field, "") == "RTLD_GLOBAL" for node in nodes for field in fields)
 
 
 def owner(library: Library) -> str:

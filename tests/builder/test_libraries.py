@@ -405,6 +405,31 @@ def tensorflow_with_mpi(
     return tensorflow, pal, extension
 
 
+@pytest.mark.parametrize(
+    ("code", "is_global"),
+    [
+        ("import os, sys\nsys.setdlopenflags(os.RTLD_GLOBAL)\n", True),
+        ("from os import RTLD_GLOBAL as shared\n", True),
+        ("mode = RTLD_GLOBAL\n", True),
+        ("print 'Python 2', RTLD_GLOBAL\n", True),
+        ('# RTLD_GLOBAL\nwarn("RTLD_GLOBAL is enabled")\n', False),
+        ("USE_RTLD_GLOBAL_WITH_LIBTORCH = False\n", False),
+    ],
+)
+def test_a_package_that_only_mentions_rtld_global_is_not_loaded_for_all(
+    files: Files, code: str, is_global: bool
+) -> None:
+    """numba_cuda warns about the flag, and has the functions of numba."""
+    tensorflow_with_mpi(files)
+    (files.root / PACKAGES.lstrip("/") / "tensorflow/flags.py").write_text(code)
+    environment = {"LD_LIBRARY_PATH": "/opt/venv/lib"}
+
+    if is_global:
+        assert "gets those of" in files.failure("imports_do_not_replace_functions", environment)
+    else:
+        assert "loaded for all by no package" in files.check("imports_do_not_replace_functions", environment)
+
+
 def test_two_packages_that_define_the_same_functions(files: Files) -> None:
     """TensorFlow's hwloc destroyed the topology of Open MPI's, so that each job crashed at its end."""
     tensorflow, pal, extension = tensorflow_with_mpi(files)
@@ -466,11 +491,29 @@ def test_functions_that_another_package_cannot_replace(topology: str, versions: 
     assert files.check("imports_do_not_replace_functions").startswith("libraries: 4;")
 
 
-def test_copies_of_one_library_may_replace_each_other(files: Files) -> None:
+@pytest.mark.parametrize(("path", "is_replaced"), [("bin/ptxas", False), ("lib/ptxas.so", True)])
+def test_programs_of_a_package_replace_no_functions(files: Files, path: str, is_replaced: bool) -> None:
+    """ptxas in torch has copies of the C library's variables."""
+    functions = "int handle(void) { return 1; }"
+    program = files.library(f"{PACKAGES}/torch/{path}", functions)
+    (files.root / PACKAGES.lstrip("/") / "torch/__init__.py").write_text("ctypes.RTLD_GLOBAL\n")
+    source = f"{functions} int run(void) {{ return handle(); }}"
+    extension = files.library(f"{PACKAGES}/other/_C.so", source)
+
+    if is_replaced:
+        failure = files.failure("imports_do_not_replace_functions")
+        assert failure.startswith(f"{extension} needs handle of itself, but gets those of {program}")
+    else:
+        evidence = files.check("imports_do_not_replace_functions")
+        assert evidence == "libraries: 1; loaded for all by no package: 0"
+
+
+@pytest.mark.parametrize("names", [("-a34b3233", "-e985bcbb"), ("", ".faf08d9a")])
+def test_copies_of_one_library_may_replace_each_other(files: Files, names: tuple[str, str]) -> None:
     source = "int GOMP_parallel(void) { return 1; } int run(void) { return GOMP_parallel(); }"
     copies = [
         files.library(f"{PACKAGES}/{path}", source)
-        for path in ("torch/lib/libgomp-a34b3233.so.1", "scikit_learn.libs/libgomp-e985bcbb.so.1.0.0")
+        for path in (f"torch/lib/libgomp{names[0]}.so.1", f"scikit_learn.libs/libgomp{names[1]}.so.1.0.0")
     ]
     files.library(f"{PACKAGES}/torch/_C.abi3.so", needed=(copies[0],))
     files.library(f"{PACKAGES}/sklearn/_tree.abi3.so", needed=(copies[1],))
