@@ -54,7 +54,7 @@ def find_release(
     """
     images = workspace.project.images
     if is_uri(name):
-        record = _find_record(images, name)
+        record = find_record(images, name)
         if record is None:
             raise UsageError(
                 f"`{name}` is not a release of this project", hint="name an image of the project"
@@ -106,7 +106,7 @@ def planned_image(image: "Image", catalog: Catalog) -> LaunchImage:
 
 
 def _by_uri(workspace: Workspace, uri: str) -> LaunchImage:
-    record = _find_record(workspace.project.images, uri)
+    record = find_record(workspace.project.images, uri)
     if record is not None:
         return _released(workspace, record)
     repository = uri.partition("@")[0].partition("/")[2]
@@ -133,17 +133,10 @@ def _released(workspace: Workspace, record: ReleaseRecord) -> LaunchImage:
     return launch_image(record, workspace.catalog, workspace.recipes.get(record.image))
 
 
-def _find_record(images: Path, uri: str) -> ReleaseRecord | None:
+def find_record(images: Path, uri: str) -> ReleaseRecord | None:
     """Return the release of the project with this URI."""
     records = (_record(ledger, uri) for ledger in sorted(images.glob("*/releases.json")))
     return next((record for record in records if record), None)
-
-
-def local_references(workspace: Workspace, image: str) -> tuple[str, ...]:
-    """Return the names that an engine may know an image by: its name or URI, and its digests."""
-    record = _find_record(workspace.project.images, image) if is_uri(image) else None
-    digests = (image.partition("@")[2], record.digest if record else "", record.config if record else "")
-    return (image, *filter(None, digests))
 
 
 def _record(ledger: Path, uri: str) -> ReleaseRecord | None:

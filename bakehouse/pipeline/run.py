@@ -3,7 +3,9 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
+from bakehouse.builder.built_image import configuration_digest
 from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.job_runner import OutputHandler
@@ -13,9 +15,11 @@ from bakehouse.engine.open_engine import open_engine
 from bakehouse.engine.protocol import Engine, StoredImage
 from bakehouse.errors import UsageError
 from bakehouse.jobs.distribution import Framework
-from bakehouse.jobs.job_images import find_image, is_uri, local_references, planned_image
+from bakehouse.jobs.job_images import find_image, find_record, is_uri, planned_image
 from bakehouse.jobs.training_request import LaunchImage
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline.build import ensure_built
+from bakehouse.plan.model import reference_of
 from bakehouse.plan.workspace import Selection, Workspace, require_valid
 from bakehouse.sagemaker import local_job, local_request
 from bakehouse.sagemaker.local_job import OpenStream, RunRequest
@@ -79,13 +83,28 @@ def _limits(job: TrainingJob) -> tuple[Feature, ...]:
 
 def stored_image(workspace: Workspace, image: str, engine: Engine) -> StoredImage:
     """Return an image of the engine that has no recipe. Raises UsageError if the engine does not have it."""
-    references = local_references(workspace, image)
-    if stored := next(filter(None, map(engine.image, references)), None):
+    record = find_record(workspace.project.images, image) if is_uri(image) else None
+    digests = (image.partition("@")[2], record.digest if record else "", record.config if record else "")
+    if stored := next(filter(None, map(engine.image, (image, *filter(None, digests)))), None):
+        return stored
+    if record and (stored := _built_release(record, engine, workspace.project.state)):
         return stored
     if is_uri(image):
         raise UsageError(f"the engine has no image `{image}`", hint=f"run `docker pull {image}`")
     hint = suggestion(image, workspace.recipes) or "`bake list` lists the images"
     raise UsageError(f"no recipe is named `{image}`, and the engine has no such image", hint=hint)
+
+
+def _built_release(record: ReleaseRecord, engine: Engine, state: Path) -> StoredImage | None:
+    """Return the image that a release was pushed from, or None if the engine no longer has it.
+
+    A containerd store knows an image by its manifest. The registry has another manifest if the push
+    compressed layers again, so the configurations are compared.
+    """
+    stored = engine.image(reference_of(record.image, record.key))
+    if stored and configuration_digest(Digest(stored.digest), engine, state) == record.config:
+        return stored
+    return None
 
 
 def _versions(image: LaunchImage | None) -> Callable[[str], str | None]:

@@ -1,7 +1,7 @@
 """The command `shell` with an engine of a few lines."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -14,7 +14,10 @@ from bakehouse.cluster.job import TrainingJob
 from bakehouse.engine.protocol import ContainerSpec, StoredImage
 from bakehouse.errors import EngineError
 from bakehouse.pipeline import shell
+from bakehouse.registry.manifest import digest_of
+from tests.support import ledgers
 from tests.support.fake_engine import DIGEST, FakeEngine, Run
+from tests.support.layer_archives import Member, config_of, layer, saved
 from tests.support.trees import Tree
 
 CHURN = """\
@@ -22,6 +25,7 @@ summary: Trains the churn model
 base: {debian: "12"}
 components: {python: "3.11", sshd: "*"}
 """
+LAYERS = (layer(Member("etc/base", b"base")), layer(Member("etc/own", b"own")))
 
 
 class Engine(FakeEngine):
@@ -30,8 +34,10 @@ class Engine(FakeEngine):
     def __init__(self, *lacks: str) -> None:
         super().__init__(lambda spec: Run(exit_code=3))
         self.lacks = lacks
+        self.looked_up: list[str] = []
 
     def image(self, reference: str) -> StoredImage | None:
+        self.looked_up.append(reference)
         return None if reference.startswith(self.lacks) else super().image(reference)
 
 
@@ -82,6 +88,22 @@ def test_the_entry_point_of_an_unknown_image_is_replaced(engine: Engine) -> None
     assert main.run(["shell", "registry.example/team/image:1", "--", "ls"]) == 3
 
     assert [(spec.image, spec.keep_entrypoint) for spec in engine.specs] == [(DIGEST, False)]
+
+
+@pytest.mark.parametrize(("layers", "exit_code"), [(LAYERS, 3), (LAYERS[:1], 64)], ids=["same", "rebuilt"])
+def test_a_containerd_store_has_a_release_by_the_tag_of_its_build(
+    engine: Engine, empty: Tree, layers: Sequence[bytes], exit_code: int
+) -> None:
+    """Its digest is that of a manifest, which differs from the pushed one. The configuration is the same."""
+    config = digest_of(config_of(LAYERS))
+    record = ledgers.release(empty.root / "images", "churn", key="7c1e44b0" * 8, config=config)
+    engine.lacks = (record.image_uri, "sha256:")
+    engine.archives[DIGEST] = saved(layers)
+
+    assert main.run(["shell", record.image_uri, "--", "ls"]) == exit_code
+
+    assert [spec.image for spec in engine.specs] == [DIGEST] * (exit_code == 3)
+    assert engine.looked_up[-1] == "bakehouse/churn:7c1e44b0"
 
 
 @pytest.mark.parametrize("fails", [True, False])
