@@ -1,6 +1,7 @@
 """A stub of ECR at ECR's own address, with TLS: for this machine alone, as long as a block lasts."""
 
 import contextlib
+import os
 import shutil
 import socket
 import ssl
@@ -8,6 +9,8 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+
+from bakehouse.util.file_lock import exclusive
 
 HOSTS, CERTIFICATES = Path("/etc/hosts"), Path("/etc/docker/certs.d")
 _ADDRESS = "127.5.4.3"
@@ -18,11 +21,13 @@ def at_address(host: str, upstream: str, directory: Path) -> Iterator[Path]:
     """Let `host` be answered by the HTTP server at `upstream`; gives the certificate to trust.
 
     The engine and the tests find the name in /etc/hosts; the engine trusts the certificates in its certs.d.
+    One block at a time has the address on a machine, and others wait for its end.
     """
     certificate = _certificate(host, directory)
-    line = f"{_ADDRESS} {host} # bakehouse-tests\n"
+    line = f"{_ADDRESS} {host} # bakehouse-tests {os.getpid()}\n"
     trusted = CERTIFICATES / host
     with contextlib.ExitStack() as stack:
+        stack.enter_context(exclusive(HOSTS))
         stack.callback(_without, line)
         with HOSTS.open("a") as hosts:
             hosts.write(line)
