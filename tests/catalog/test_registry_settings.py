@@ -182,7 +182,7 @@ def test_a_lifecycle_policy_may_expire_untagged_images_alone(empty: Tree) -> Non
 
 def test_the_settings_in_the_docs_are_read(empty: Tree) -> None:
     text = (HOME / "docs/how-to/use-ecr.md").read_text()
-    [block] = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    _, block = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     registries = read(empty, block)
 
     assert registries["team"].regions == ("eu-west-1", "us-east-1")

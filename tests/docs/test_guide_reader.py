@@ -1,10 +1,11 @@
 """The reader of a page, and the comparison of what the page shows with what a command printed."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.support.guides import Command, Reader, differences, missing_disk_space
+from tests.support.guides import Command, File, Reader, differences, missing_disk_space
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,15 @@ def test_a_failed_command_leaves_the_directory_of_the_next_one(tmp_path: Path) -
 
     assert reader.run(Command(1, "exit 3", "")).returncode == 3
     assert reader.run(Command(2, "pwd", "")).stdout == f"{tmp_path}\n"
+
+
+def test_a_table_that_a_toml_file_has_gets_the_added_lines(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, Path("/"))
+    reader.write(File("a.toml", "[one]\na = 1\n\n[two]\nb = 2\n", is_addition=False))
+    reader.write(File("a.toml", "\n[one]\nc = 3\n[three]\nd = 4\n", is_addition=True))
+
+    tables = tomllib.loads((tmp_path / "a.toml").read_text())
+    assert tables == {"one": {"a": 1, "c": 3}, "two": {"b": 2}, "three": {"d": 4}}
 
 
 def test_only_a_disk_that_is_too_small_is_a_reason_to_skip() -> None:

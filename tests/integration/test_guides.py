@@ -1,36 +1,48 @@
-"""The commands of the tutorial and the guides, run in an empty directory with the installed `bake`.
+"""The commands of README, the tutorial and the guides, run in an empty directory with the installed `bake`.
 
 Each command is a test: it succeeds, and prints what the page shows. Guides other than the tutorial begin with
-its project. Commands that take longer are run by `./bake test --docs`.
+its project. moto and a simulated ECR take the place of AWS. Commands that take longer are run by
+`./bake test --docs`.
 """
 
+import contextlib
+import functools
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
+import boto3  # type: ignore[import-untyped]
 import pytest
 
 from bakehouse.catalog.project import HOME
+from tests.integration.ecr_address import at_address
 from tests.integration.ports import kept_port
+from tests.integration.sagemaker_sdk import installed
+from tests.support.ecr import ACCOUNT, REGION, ecr_stubs
 from tests.support.guides import Command, File, Reader, differences, missing_disk_space, steps
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
 DOCS = HOME / "docs"
 TUTORIAL = DOCS / "tutorial/first-image.md"
-PAGES = [page for page in (TUTORIAL, *sorted((DOCS / "how-to").glob("*.md"))) if any(steps(page))]
+README = HOME / "README.md"
+PAGES = [page for page in (TUTORIAL, README, *sorted((DOCS / "how-to").glob("*.md"))) if any(steps(page))]
 NOT_RUN = (
-    (r"^pip install \.$", "the wheel is installed already, see test_install.py"),
+    (r"^(pip|uv tool|pipx) install \.$", "the wheel is installed already, see test_install.py"),
+    (r"^bake resolve pytorch-cu130 ", "shows files of a checkout, see tests/docs/test_samples.py"),
     (r"docker (buildx|context) create|--builder ", "needs a remote builder, see test_remote_build.py"),
     (r"bake clean --build-cache", "needs a build cache in a registry, see test_build_cache.py"),
-    (r"^aws |curl .*storage\.googleapis|--osv all\.zip|git\+https", "needs a network beyond this machine's"),
+    (r"curl .*storage\.googleapis|--osv all\.zip|git\+https", "needs a network beyond this machine's"),
+    (r"^aws ecr ", "moto does not simulate it"),
+    (r"^aws iam ", "needs the files of `bake ci`, see tests/ci/test_pipelines.py"),
     (
-        r"--registry (ecr|team|\d{12})|\.dkr\.ecr\.|^(?!bake (estimator|validate) ).*s3://",
-        "needs an AWS account, see test_release_to_ecr.py",
+        r"pytorch-cu130 (--candidate|--on sagemaker)",
+        "needs an image with CUDA, see test_release_to_ecr.py and test_smoke_job.py",
     ),
     (r"registry\.example/", "needs a registry of the reader, see tests/lock/test_base_description.py"),
     (r"^bake bisect ", "needs releases of several days, see tests/ledger/test_bisect.py"),
@@ -40,16 +52,11 @@ NOT_RUN = (
     ),
     (r"origin/main|images\.txt", "needs a remote repository"),
     (r"--job v3\.yaml", "needs an environment with SDK v3, see test_launchers.py"),
-    (r"--job failed\.json", "needs the answer of SageMaker for a job of the reader"),
     (r"bake run mpi-cpu --source-dir src", "needs a script that fails, see test_run_failures.py"),
-    (
-        r"bake launch |--on sagemaker",
-        "needs an AWS account, see test_launch_settings.py and test_smoke_job.py",
-    ),
     (r"^(oras|cosign|trivy) |--import trivy", "needs a program that is not installed here"),
     (r"^(kubectl|enroot) |\bsbatch ", "needs a cluster, see tests/cluster"),
     (r"apt-get install|-arm64", "needs emulation of arm64"),
-    (r"--gpus|(smoke|promote) .*cu1\d\d|cu1\d\d .*--(check|report)", "needs GPUs"),
+    (r"^bake smoke .*(--gpus|--check components|cu1\d\d …)|promote .*cu1\d\d", "needs GPUs"),
     (r"bake (rehearse|reproduce) ", "takes long, see test_rehearsal.py and test_reproduction.py"),
     (
         r"bake (registry stop|clean --all)$",
@@ -69,6 +76,20 @@ SLOW = re.compile(
     r"bake (build|smoke|run|push|release|promote|sizes|security|reproduce|rehearse|demo|fetch)\b"
 )
 """Commands that build an image, or need one."""
+AWS = re.compile(r"^[^#]*--registry (ecr|team|\d{12})|^[^#]*s3://our-bucket|^bake launch |^aws ")
+"""Commands that need the account that the guides show."""
+BUCKETS = ("our-bucket", "our-data")
+"""Buckets of this account."""
+NEEDS_ROOT = "needs root: it gives this machine the name of Amazon ECR for a while"
+AWS_CLI = Path(__file__).with_name("aws-cli.lock")
+
+
+AWS_PAGES = [
+    page
+    for page in PAGES
+    if page != TUTORIAL and any(isinstance(step, Command) and AWS.search(step.text) for step in steps(page))
+]
+"""Guides whose other commands may need the account too."""
 
 
 @dataclass
@@ -77,6 +98,8 @@ class Walk:
 
     reader: Reader
     left: list[File | Command]
+    aws: Callable[[], Mapping[str, str]] = dict
+    """Environment of a reader with an AWS account."""
     results: dict[Command, "subprocess.CompletedProcess[str]"] = field(default_factory=dict)
 
     def go_to(self, command: Command) -> "subprocess.CompletedProcess[str]":
@@ -86,12 +109,17 @@ class Walk:
             if isinstance(step, File):
                 self.reader.write(step)
             elif not reason_not_to_run(step):
+                if AWS.search(step.text):
+                    self.reader.variables = {**self.reader.variables, **self.aws()}
                 self.results[step] = self.reader.run(step)
         return self.results[command]
 
 
 def reason_not_to_run(command: Command) -> str:
-    return next((reason for pattern, reason in NOT_RUN if re.search(pattern, command.text)), "")
+    reasons = [reason for pattern, reason in NOT_RUN if re.search(pattern, command.text)]
+    if AWS.search(command.text) and os.geteuid() != 0:
+        reasons.append(NEEDS_ROOT)
+    return next(iter(reasons), "")
 
 
 def commands() -> Iterator[object]:
@@ -104,9 +132,29 @@ def commands() -> Iterator[object]:
                 yield pytest.param(page, step, id=f"{page.stem}:{step}", marks=marks)
 
 
-@pytest.fixture(scope="session")
-def walks(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Walk]]:
-    with kept_port() as port:
+@contextlib.contextmanager
+def aws_account(registry: str, directory: Path) -> Iterator[dict[str, str]]:
+    """The account that the guides show: moto, and a simulated ECR at its own address."""
+    address = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
+    with ecr_stubs(registry, REGION) as ecr, at_address(address, ecr.host, directory) as certificate:
+        keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x"}
+        s3 = boto3.client("s3", region_name=REGION, endpoint_url=ecr.moto, **keys)
+        for bucket in BUCKETS:
+            s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+        yield {**ecr.environment, "REQUESTS_CA_BUNDLE": str(certificate)}
+
+
+@pytest.fixture(scope="module")
+def walks(
+    programs: Path, registry_reference: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Path, Walk]]:
+    with kept_port() as port, contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def aws() -> dict[str, str]:
+            (programs / "aws").symlink_to(installed(AWS_CLI) / "bin/aws")
+            return stack.enter_context(aws_account(registry_reference, tmp_path_factory.mktemp("aws")))
+
         variables = {
             "BAKEHOUSE_REGISTRY_PORT": str(port),
             "XDG_STATE_HOME": str(tmp_path_factory.mktemp("state")),
@@ -118,13 +166,21 @@ def walks(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             },
         }
         reader = Reader(tmp_path_factory.mktemp("reader"), programs, variables)
-        yield {TUTORIAL: Walk(reader, list(steps(TUTORIAL)))}
+        own = Reader(tmp_path_factory.mktemp("readme"), programs, variables)
+        yield {
+            TUTORIAL: Walk(reader, list(steps(TUTORIAL)), aws),
+            README: Walk(own, [*takewhile(lambda step: not is_init(step), steps(TUTORIAL)), *steps(README)]),
+        }
         subprocess.run(
             [programs / "bake", "registry", "stop"],
             env=os.environ | variables,
             check=False,
             capture_output=True,
         )
+
+
+def is_init(step: File | Command) -> bool:
+    return isinstance(step, Command) and step.text.startswith("bake init ")
 
 
 def walk_of(page: Path, walks: dict[Path, Walk], directory: Path) -> Walk:
@@ -137,7 +193,7 @@ def walk_of(page: Path, walks: dict[Path, Walk], directory: Path) -> Walk:
         tutorial.go_to(last)
         project = shutil.copytree(tutorial.reader.directory, directory / tutorial.reader.directory.name)
         reader = Reader(project, tutorial.reader.programs, tutorial.reader.variables)
-        walks[page] = Walk(reader, list(steps(page)))
+        walks[page] = Walk(reader, list(steps(page)), tutorial.aws)
     return walks[page]
 
 
@@ -145,7 +201,10 @@ def walk_of(page: Path, walks: dict[Path, Walk], directory: Path) -> Walk:
 def test_the_command_works_and_prints_what_the_page_shows(
     page: Path, command: Command, walks: dict[Path, Walk], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    if reason := reason_not_to_run(command):
+    reason = reason_not_to_run(command)
+    if not reason and page in AWS_PAGES and os.geteuid() != 0:
+        reason = NEEDS_ROOT
+    if reason:
         pytest.skip(reason)
 
     result = walk_of(page, walks, tmp_path_factory.mktemp("guide")).go_to(command)

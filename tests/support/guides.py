@@ -104,6 +104,17 @@ def differences(shown: str, printed: str) -> list[str]:
     return missing
 
 
+def _added(text: str, lines: str) -> str:
+    """Add lines to the end of a text, and those of a TOML table that it has to this table."""
+    for part in re.split(r"(?m)^(?=\[)", lines):
+        header = part.partition("\n")[0] + "\n"
+        if header.startswith("[") and header in text:
+            text = text.replace(header, part, 1)
+        else:
+            text += part
+    return text
+
+
 def _comparable(line: str) -> str:
     for pattern, text in _VARYING:
         line = pattern.sub(text, line)
@@ -137,8 +148,8 @@ class Reader:
     def write(self, file: File) -> None:
         path = self.directory / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        before = path.read_text(encoding="utf-8") if file.is_addition else ""
-        path.write_text(before + file.content, encoding="utf-8")
+        text = _added(path.read_text(encoding="utf-8"), file.content) if file.is_addition else file.content
+        path.write_text(text, encoding="utf-8")
 
     def run(self, command: Command) -> subprocess.CompletedProcess[str]:
         """Run a command as a shell does. The next one starts where `cd` led, with the exported variables."""
