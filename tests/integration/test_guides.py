@@ -53,7 +53,10 @@ NOT_RUN = (
     (r"origin/main|images\.txt", "needs a remote repository"),
     (r"--job v3\.yaml", "needs an environment with SDK v3, see test_launchers.py"),
     (r"bake run mpi-cpu --source-dir src", "needs a script that fails, see test_run_failures.py"),
-    (r"^(oras|cosign|trivy) |--import trivy", "needs a program that is not installed here"),
+    *(
+        (rf"^{program} |--import {program}", f"needs `{program}`, which is not installed here")
+        for program in ("oras", "cosign", "trivy")
+    ),
     (r"^(kubectl|enroot) |\bsbatch ", "needs a cluster, see tests/cluster"),
     (r"apt-get install|-arm64", "needs emulation of arm64"),
     (r"^bake smoke .*(--gpus|--check components|cu1\d\d …)|promote .*cu1\d\d", "needs GPUs"),
@@ -76,20 +79,14 @@ SLOW = re.compile(
     r"bake (build|smoke|run|push|release|promote|sizes|security|reproduce|rehearse|demo|fetch)\b"
 )
 """Commands that build an image, or need one."""
-AWS = re.compile(r"^[^#]*--registry (ecr|team|\d{12})|^[^#]*s3://our-bucket|^bake launch |^aws ")
-"""Commands that need the account that the guides show."""
+AWS = re.compile(
+    r"^[^#]*--registry (ecr|team|\d{12})|^[^#]*s3://our-bucket|^aws |^bake launch |--job failed\.json"
+    r"|^bake releases( --verify| +#|$)"
+)
+"""Commands that need the account that the guides show, such as `bake releases` with a ledger in S3."""
 BUCKETS = ("our-bucket", "our-data")
 """Buckets of this account."""
-NEEDS_ROOT = "needs root: it gives this machine the name of Amazon ECR for a while"
 AWS_CLI = Path(__file__).with_name("aws-cli.lock")
-
-
-AWS_PAGES = [
-    page
-    for page in PAGES
-    if page != TUTORIAL and any(isinstance(step, Command) and AWS.search(step.text) for step in steps(page))
-]
-"""Guides whose other commands may need the account too."""
 
 
 @dataclass
@@ -116,10 +113,10 @@ class Walk:
 
 
 def reason_not_to_run(command: Command) -> str:
-    reasons = [reason for pattern, reason in NOT_RUN if re.search(pattern, command.text)]
-    if AWS.search(command.text) and os.geteuid() != 0:
-        reasons.append(NEEDS_ROOT)
-    return next(iter(reasons), "")
+    reason = next((reason for pattern, reason in NOT_RUN if re.search(pattern, command.text)), "")
+    if not reason and AWS.search(command.text) and os.geteuid() != 0:
+        return "needs root: it gives this machine the name of Amazon ECR for a while"
+    return reason
 
 
 def commands() -> Iterator[object]:
@@ -201,10 +198,7 @@ def walk_of(page: Path, walks: dict[Path, Walk], directory: Path) -> Walk:
 def test_the_command_works_and_prints_what_the_page_shows(
     page: Path, command: Command, walks: dict[Path, Walk], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    reason = reason_not_to_run(command)
-    if not reason and page in AWS_PAGES and os.geteuid() != 0:
-        reason = NEEDS_ROOT
-    if reason:
+    if reason := reason_not_to_run(command):
         pytest.skip(reason)
 
     result = walk_of(page, walks, tmp_path_factory.mktemp("guide")).go_to(command)
