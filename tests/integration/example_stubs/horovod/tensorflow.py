@@ -45,7 +45,7 @@ def _refuse_keras(variables: Any) -> None:
     """Refuse variables of Keras, in which Horovod 0.28.1 fails."""
     for variable in variables:
         if not isinstance(variable, tf.Variable):
-            raise AttributeError(f"{type(variable)} is no variable of TensorFlow")
+            raise AttributeError(f"{type(variable)} is not a variable of TensorFlow")
 
 
 def allreduce(value: Any) -> Any:
