@@ -16,7 +16,7 @@ from bakehouse.catalog.project import HOME
 EXAMPLES = HOME / "examples/heterogeneous"
 # `environment` is a stub of the toolkit's module: only images contain the toolkit.
 HOST = """
-import os, signal, sys, time
+import os, select, signal, sys, time
 from types import ModuleType, SimpleNamespace
 
 # A shell without job control starts background jobs, such as a test run, with SIGINT ignored.
@@ -38,7 +38,9 @@ if name in hosts.DATA:
 else:
     with hosts.connect() as available:
         print(f"connected {sorted(available)} {available['localhost'] > 0}", flush=True)
-        sys.stdin.readline()
+        # A signal right before a blocking read would not end it.
+        while not select.select([sys.stdin], [], [], 0.1)[0]:
+            pass
 """
 LOST_SECONDS = 2.0
 
