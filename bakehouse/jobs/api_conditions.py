@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from bakehouse.jobs import rules
-from bakehouse.jobs.api_fields import ApiField, field_problems
+from bakehouse.jobs.api_fields import CHANNELS, ApiField, field_problems
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.training_request import TrainingRequest
 from bakehouse.util.format import format_names
@@ -48,6 +48,17 @@ def check_fields(request: TrainingRequest, findings: Findings) -> None:
     _check_checkpoints(fields, findings)
     if request.sender == "API" and fields:
         _check_algorithm(fields, findings)
+
+
+def channel_names(request: TrainingRequest) -> set[str]:
+    """Return the names of the channels of a request."""
+    names = {*request.channels}
+    for field in request.fields:
+        channels = field.value if field.path == CHANNELS and isinstance(field.value, list) else []
+        names |= {str(channel.get("ChannelName", "")) for channel in channels if isinstance(channel, dict)}
+        if field.path == f"{CHANNELS}.ChannelName":
+            names.add(str(field.value))
+    return names - {""}
 
 
 def _name(fields: Mapping[str, ApiField], path: str, other: str) -> str:

@@ -25,7 +25,8 @@ from bakehouse.jobs.job_spec import DEFAULT_SCRIPT, LIBRARIES, S3, JobSpec, chec
 from bakehouse.jobs.model_trainer import REQUIREMENTS
 from bakehouse.jobs.request_checks import check_variable_names
 from bakehouse.jobs.rules import Findings, RuleViolation
-from bakehouse.jobs.script_arguments import argument_text
+from bakehouse.jobs.script_arguments import argument_text, variable_name
+from bakehouse.jobs.torchrun import abbreviation_findings
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
 from bakehouse.util.format import format_names
 from bakehouse.util.yaml_writer import dump_documents
@@ -197,7 +198,18 @@ def _findings(
     environment = [f"{name}={value}" for name, value in job.environment.items()]
     check_rdma("environment", environment, group, image.versions.get("libfabric", ""), findings)
     check_variable_names(job.environment, findings)
+    channels: dict[str, str] = {}
+    for name in job.inputs:
+        other = channels.setdefault(_channel_variable(name), name)
+        if other != name:
+            message = (
+                f"the channels `{other}` and `{name}` have the same variable, `{_channel_variable(name)}`"
+            )
+            findings.add(rules.LIMITS, message, "rename one of them")
     check_nccl((group,), image, findings)
+    if launcher == "torchrun":
+        for finding in abbreviation_findings(job.hyperparameters, image.versions, letters_have_one_dash=True):
+            findings.add(finding.rule, finding.message, finding.hint)
     if launcher == "mpirun" and group.count > 1 and not group.gpus and _lacks_efa(image, group):
         message = f"`{group.instance_type}` has EFA, but `{image.name}` has no `{EFA}`, so Open MPI uses TCP"
         findings.add(rules.EFA_UNUSED, message, efa_hint(EFA, image))
@@ -223,7 +235,7 @@ def _scheduled(
     ]
     channels = {f"{INPUT}data/{name}": f"{_ML}/input/data/{name}" for name in job.inputs}
     data = {**channels, "model": f"{_ML}/model", "output": f"{_ML}/output/data"}
-    variables = {f"SM_CHANNEL_{name.upper()}": f"{_ML}/input/data/{name}" for name in job.inputs}
+    variables = {_channel_variable(name): f"{_ML}/input/data/{name}" for name in job.inputs}
     variables |= {"SM_MODEL_DIR": data["model"], "SM_OUTPUT_DATA_DIR": data["output"]}
     interpreter = () if launcher == "torchrun" else ("python3",)
     return ScheduledJob(
@@ -242,6 +254,10 @@ def _scheduled(
         mounts=mounts,
         data=data,
     )
+
+
+def _channel_variable(channel: str) -> str:
+    return variable_name("SM_CHANNEL_", channel)
 
 
 def _code(form: str, image: LaunchImage, job: JobSpec) -> tuple[str, dict[str, bytes], dict[str, str]]:
@@ -291,7 +307,9 @@ def _comments(form: str, image: LaunchImage, job: JobSpec, scheduled: ScheduledJ
         claim = f"{scheduled.name}-data"
         comments.append(f"It needs the PersistentVolumeClaim {claim}, which gets `model` and `output`.")
     for name, uri in job.inputs.items():
-        comments.append(f"Channel {name}: copy {uri} to the directory {INPUT}data/{name} there.")
+        variable = _channel_variable(name)
+        renamed = "" if variable == f"SM_CHANNEL_{name.upper()}" else f" Its variable is {variable}."
+        comments.append(f"Channel {name}: copy {uri} to the directory {INPUT}data/{name} there.{renamed}")
     if unused := _sagemaker_settings(job):
         comments.append(f"Not used, because only SageMaker has them: {', '.join(unused)}.")
     # Line breaks in a ledger's values must not end the comment.

@@ -10,6 +10,7 @@ from bakehouse.jobs.distribution import GROUPS
 from bakehouse.jobs.instance_groups import RDMA, InstanceGroup, check_rdma, numbers
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.script_arguments import argument_text
+from bakehouse.jobs.torchrun import abbreviation_findings
 from bakehouse.jobs.training_request import FRAMEWORKS, LOCAL, LaunchImage, TrainingRequest
 from bakehouse.util.format import format_names
 from bakehouse.util.oci import ARM64
@@ -95,6 +96,18 @@ def check_efa(request: TrainingRequest, image: LaunchImage | None, findings: Fin
             group for group in request.groups if not isinstance(names, list | tuple) or group.name in names
         ]
         check_nccl(groups, image, findings)
+
+
+def check_torchrun(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:
+    """Check for hyperparameters that torchrun takes for its own options."""
+    if not _uses(request, _TORCHRUN) or request.command:
+        return
+    versions = image.versions if image else {}
+    if image is None and request.framework_class == "PyTorch":
+        versions = {"pytorch": request.framework_version}
+    is_toolkit = request.sender != "ModelTrainer"
+    for finding in abbreviation_findings(request.hyperparameters, versions, letters_have_one_dash=is_toolkit):
+        findings.add(finding.rule, finding.message, finding.hint)
 
 
 def find_efa_gap(image: LaunchImage) -> EfaGap | None:

@@ -10,7 +10,7 @@ Based on sagemaker-train 1.27.0 and sagemaker-core 2.27.0, the parts of sagemake
 
 import ast
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from bakehouse.jobs.distribution import (
 )
 from bakehouse.jobs.instance_groups import check_groups, check_processes, check_rdma
 from bakehouse.jobs.rules import Findings
+from bakehouse.jobs.script_arguments import variable_name
 from bakehouse.util import python_source
 from bakehouse.util.suggest import suggestion
 
@@ -118,6 +119,33 @@ def driver_findings(distributed: Mapping[str, object], context: LaunchContext) -
     _check_driver(driver, settings, context, findings)
     if not findings.errors:
         _warn(driver, settings, context, findings)
+    return findings
+
+
+def variable_findings(
+    hyperparameters: Mapping[str, object], channels: Iterable[str], entry_script: str = ""
+) -> Findings:
+    """Return errors for settings that end the job's script when its shell reads the variables of the job.
+
+    The script changes hyphens of hyperparameters, but no other characters, and puts values in single quotes.
+    """
+    findings = Findings()
+    start, other = "the start script of SDK v3 can't", "or use `--sdk v2` or `--sdk boto3`"
+    for name in channels:
+        if (variable := f"SM_CHANNEL_{name.upper()}") != variable_name("SM_CHANNEL_", name):
+            message = f"{start} set `{variable}` for the channel `{name}`"
+            findings.add(rules.VARIABLES_V3, message, f"use letters, digits and `_`, {other}")
+    for name, value in hyperparameters.items():
+        variable = f"SM_HP_{name.replace('-', '_').upper()}"
+        text = value if isinstance(value, str) else json.dumps(value)
+        if variable != variable_name("SM_HP_", name):
+            message = f"{start} set `{variable}` for the hyperparameter `{name}`"
+            findings.add(rules.VARIABLES_V3, message, f"use letters, digits, `_` and `-`, {other}")
+        elif "'" in text:
+            message = f"{start} read the quote in the hyperparameter `{name}`"
+            findings.add(rules.VARIABLES_V3, message, f"use a value without `'`, {other}")
+    if "'" in entry_script:
+        findings.add(rules.VARIABLES_V3, f"{start} read the quote in `{entry_script}`", "rename the script")
     return findings
 
 

@@ -54,6 +54,9 @@ class Findings:
         """Add a finding about the setting at `path`."""
         self.add(rule, f"`{path}` {message}", hint)
 
+    def extend(self, findings: "Findings") -> None:
+        self._findings |= findings._findings
+
     @property
     def errors(self) -> tuple[RuleViolation, ...]:
         return tuple(finding for finding in self._findings if finding.is_error)
@@ -210,6 +213,11 @@ LOCAL_GPU = Rule("local-gpu-count", f"{_V2}: estimator.py")
 GROUPS_V3 = Rule(
     "groups-of-version-3", f"{_V3}: container_drivers", "its drivers ignore groups", is_error=False
 )
+VARIABLES_V3 = Rule(
+    "variables-of-version-3",
+    f"{_V3}: container_drivers/scripts/environment.py",
+    "the job's start script reads its variables with a shell, which ends",
+)
 RANKS_V3 = Rule(
     "mpi-ranks-of-version-3",
     f"{_V3}: container_drivers",
@@ -265,6 +273,16 @@ FLAG = Rule(
     "flag-with-a-value",
     f"{_TOOLKIT}: mapping.py; {_V3}: container_drivers/common/utils.py",
     "argparse ends the script, because the job gives each hyperparameter with a value",
+    is_error=False,
+)
+_TORCHRUN = "torchrun.yaml of recipes/components/pytorch"
+TORCHRUN = Rule(
+    "torchrun-abbreviation", _TORCHRUN, "argparse ends torchrun at an ambiguous argument of the script"
+)
+TORCHRUN_UNKNOWN = Rule(
+    "torchrun-abbreviation-not-known",
+    _TORCHRUN,
+    "argparse of some releases of Python ends torchrun at an ambiguous argument of the script",
     is_error=False,
 )
 OCI_MANIFEST = Rule(

@@ -1,6 +1,7 @@
-"""Hyperparameters as arguments of a script, and their check with its argument parser."""
+"""Hyperparameters as arguments of a script and as variables, and their check with its argument parser."""
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -17,6 +18,11 @@ def argument_text(value: object) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{key}={item}" for key, item in value.items())
     return str(value)
+
+
+def variable_name(prefix: str, name: str) -> str:
+    """Return the variable of a channel or hyperparameter, with `_` for what shells do not allow."""
+    return prefix + re.sub("[^A-Z0-9_]", "_", name.upper(), flags=re.ASCII)
 
 
 def flag_findings(script: Path, hyperparameters: Iterable[str]) -> Iterator[RuleViolation]:

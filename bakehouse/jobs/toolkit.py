@@ -84,14 +84,15 @@ def toolkit_rules(component: str = NAME) -> ToolkitRules:
     table.text("source", required=True)
     oldest = table.text("oldest", required=True)
     rules = ToolkitRules(
-        *(_releases(table, key, oldest) for key in ("launchers", "processes", "provider", "rdma"))
+        *(read_releases(table, key, oldest) for key in ("launchers", "processes", "provider", "rdma"))
     )
     table.finish()
     problems.raise_as(RecipeError)
     return rules
 
 
-def _releases(table: Fields, key: str, oldest: str) -> dict[str, Releases]:
+def read_releases(table: Fields, key: str, oldest: str) -> dict[str, Releases]:
+    """Read a mapping of names to the releases that have them."""
     releases = {}
     for name, node in table.pairs(key):
         fields = table.inner(node, f"`{name.text}` of `{key}`")

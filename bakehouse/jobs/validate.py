@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bakehouse.jobs import rules
-from bakehouse.jobs.api_conditions import check_fields
+from bakehouse.jobs.api_conditions import channel_names, check_fields
 from bakehouse.jobs.distribution import (
     LIBRARIES,
     Framework,
@@ -16,8 +16,8 @@ from bakehouse.jobs.distribution import (
     distribution_findings,
     launch_settings,
 )
-from bakehouse.jobs.image_checks import XLA, check_compiler, check_efa, check_image
-from bakehouse.jobs.model_trainer import driver_findings
+from bakehouse.jobs.image_checks import XLA, check_compiler, check_efa, check_image, check_torchrun
+from bakehouse.jobs.model_trainer import driver_findings, variable_findings
 from bakehouse.jobs.request_checks import check_request
 from bakehouse.jobs.rules import Findings, RuleViolation
 from bakehouse.jobs.training_request import FRAMEWORKS, LaunchImage, TrainingRequest
@@ -32,6 +32,7 @@ def validate(request: TrainingRequest, image: LaunchImage | None = None) -> tupl
     launch_findings = _launch_findings(request, image)
     check_request(request, image, findings)
     check_fields(request, findings)
+    check_torchrun(request, image, findings)
     check_compiler(request, image, findings)
     check_efa(request, image, findings)
     if image is not None and image.is_known:
@@ -70,7 +71,11 @@ def _launch_findings(request: TrainingRequest, image: LaunchImage | None) -> Fin
     if request.sender == "ModelTrainer":
         if request.command and not request.entry_point:
             context = replace(context, entry_point="command.sh")
-        return driver_findings(request.distribution, context)
+        findings = driver_findings(request.distribution, context)
+        if request.sends_code or request.command:
+            channels = sorted(channel_names(request))
+            findings.extend(variable_findings(request.hyperparameters, channels, request.entry_point))
+        return findings
     distribution = dict(_sent_distribution(request))
     if request.compiler is not None:
         distribution.pop(XLA, None)

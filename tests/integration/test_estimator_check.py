@@ -1,6 +1,9 @@
 """Settings that are refused before a job is sent, compared with the real SDKs."""
 
+import itertools
 import json
+import os
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +19,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.jobs import rules
 from bakehouse.jobs.api_conditions import check_fields
 from bakehouse.jobs.api_fields import flatten
+from bakehouse.jobs.model_trainer import variable_findings
 from bakehouse.jobs.rules import Findings, RuleViolation
 from bakehouse.jobs.training_request import TrainingRequest
 from bakehouse.jobs.validate import validate
@@ -188,7 +192,7 @@ for case in told["cases"]:
         trainer = ModelTrainer(
             training_image=told["images"].get(case["image"]), role=told["role"], base_job_name="case",
             compute=Compute(**compute), distributed=distributed, environment=case["environment"] or {},
-            source_code=SourceCode(**source),
+            hyperparameters=case["hyperparameters"] or {}, source_code=SourceCode(**source),
         )
         trainer.train(wait=False, logs=False)
         answers.append("")
@@ -327,3 +331,48 @@ def test_a_rule_of_requests_rejects_one_that_botocore_accepts(rule: str) -> None
     findings = Findings()
     check_fields(TrainingRequest(sender="API", fields=tuple(flatten(content))), findings)
     assert rule in {violation.rule.name for violation in findings.errors}
+
+
+READ_BY_SHELL = """
+import json, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+from scripts import environment
+environment.num_gpus = environment.num_neurons = lambda: 0
+environment.log_env_variables = lambda env_vars_dict: None
+hosts = {"current_host": "algo-1", "current_instance_type": "ml.c5.xlarge", "hosts": ["algo-1"]}
+hosts["network_interface_name"] = "eth0"
+ended = []
+for name, value, channel in json.load(sys.stdin):
+    environment.set_env(hosts, {channel: {}}, {name: value}, "variables.env")
+    names = {f"SM_CHANNEL_{channel.upper()}", f"SM_HP_{name.replace('-', '_').upper()}"}
+    shell = subprocess.run(["bash", "-c", "set -e; source ./variables.env; env -0"], capture_output=True)
+    given = {line.partition("=")[0] for line in shell.stdout.decode().split(chr(0))}
+    ended.append(shell.returncode != 0 or not names <= given)
+print(json.dumps(ended))
+"""
+
+
+def test_the_shell_of_version_3_ends_at_the_names_that_a_check_reports(tmp_path: Path) -> None:
+    [drivers] = installed(V3).glob("lib/python3*/site-packages/sagemaker/train/container_drivers")
+    characters = ["".join(pair) for pair in itertools.product("aZ9._-", repeat=2)]
+    names = [*characters, "model.lr", "a b", "a/b", "a:b", "lr"]
+    cases = [(name, "1", "training") for name in names]
+    cases += [("lr", "1", channel) for channel in (*characters, "val-set", "0.5")]
+    cases += [("lr", value, "training") for value in ("it's", "a b", "$HOME", "a\nb", '"a"', "\\")]
+    result = subprocess.run(
+        [str(installed(V3) / "bin/python"), "-c", READ_BY_SHELL, str(drivers)],
+        cwd=tmp_path,
+        env={**os.environ, "TRAINING_JOB_NAME": "job"},
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ended = dict(zip(cases, json.loads(result.stdout.splitlines()[-1]), strict=True))
+    reported = {
+        (name, value, channel): bool(variable_findings({name: value}, [channel]).errors)
+        for name, value, channel in cases
+    }
+
+    assert ended == reported
+    assert 20 < sum(ended.values()) < len(cases) - 20

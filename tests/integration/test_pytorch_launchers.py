@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import string
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from bakehouse.builder.progress import Mode, Progress
 from bakehouse.cluster.job import homogeneous
 from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.engine import usage_lock
+from bakehouse.jobs import torchrun
 from bakehouse.pipeline.build import build
 from bakehouse.plan.workspace import Workspace, select
 from benchmarks import heterogeneous
@@ -227,3 +229,43 @@ def test_smp_2_gets_its_parameters_in_ranks_of_torchrun(reports: dict[str, JobRe
 
     assert command[:6] == ["torchrun", "--nnodes", "1", "--nproc_per_node", "2", "train.py"]
     assert "rank 1 of 2 on algo-1, 2 shards" in log_text(reports["smp-2"])
+
+
+ASK_TORCHRUN = """
+import contextlib, io, json, sys
+from torch.distributed.run import parse_args
+ended = []
+for words in json.load(sys.stdin):
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            parse_args(["--nnodes=1", "train.py", *words])
+    except SystemExit:
+        ended.append(words)
+print(json.dumps(ended))
+"""
+
+
+def test_torchrun_ends_at_the_arguments_that_a_check_reports(fleet: Fleet) -> None:
+    """Every beginning of an option of any release, every letter, and some names that are none."""
+    options = sorted(torchrun._facts().options)
+    names = {option[2:end] for option in options for end in range(3, len(option) + 1)}
+    names |= {*string.ascii_lowercase, "lr", "batch-size", "epochs", "help", "m=1", "no=1"}
+    cases = [(name, one_dash) for name in sorted(names) for one_dash in (True, False)]
+    words = {case: [f"{'-' if case[1] and len(case[0]) == 1 else '--'}{case[0]}", "1"] for case in cases}
+    image = fleet.images["pytorch-cpu"].image.reference
+    result = subprocess.run(
+        ["docker", "run", "--rm", "--interactive", "--network=none", image, "python3", "-c", ASK_TORCHRUN],
+        input=json.dumps([*words.values()]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    versions = {"pytorch": "2.13.0", "python": "3.11"}
+    reported = [
+        words[name, one_dash]
+        for name, one_dash in cases
+        if [*torchrun.abbreviation_findings({name: 1}, versions, letters_have_one_dash=one_dash)]
+    ]
+
+    assert json.loads(result.stdout) == reported
+    assert len(cases) > len(reported) > 100

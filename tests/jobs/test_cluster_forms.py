@@ -1,6 +1,8 @@
 """Jobs for Kubernetes, Kubeflow Trainer and Slurm, from the settings of a job."""
 
+import itertools
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -488,3 +490,38 @@ def test_a_form_has_no_sdk(released: str, capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == (
         "error: `--for` cannot be combined with `--sdk`\n\nhint: remove one of them\n"
     )
+
+
+def test_a_shell_exports_the_variable_of_each_channel_that_the_api_allows(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    pairs = ["".join(pair) for pair in itertools.product("aZ9._-", repeat=2)]
+    names = {pair.lower(): pair for pair in pairs if pair.strip(".")}
+    own = {re.sub("[._-]", "_", name): name for name in (*names.values(), "val-set", "0.5")}
+    job = replace(P5, inputs={name: f"s3://bucket/{name}" for name in own.values()})
+    script, _ = cluster_job("slurm", PYTORCH, job, catalog, "released")
+    exports = [line for line in script.splitlines() if line.startswith("export SM_CHANNEL_")]
+    check = "\n".join(["set -eu", *exports, "env"])
+    shell = subprocess.run(["bash", "-c", check], capture_output=True, text=True)
+
+    assert (shell.returncode, shell.stderr) == (0, "")
+    assert len(exports) == len(own) > 15
+    assert "SM_CHANNEL_VAL_SET=/opt/ml/input/data/val-set\n" in shell.stdout
+    assert "the directory input/data/val-set there. Its variable is SM_CHANNEL_VAL_SET.\n" in script
+
+
+def test_two_channels_with_one_variable_are_refused(catalog: Catalog) -> None:
+    job = replace(P5, inputs={"val-set": "s3://a/b", "val.set": "s3://a/c"})
+    assert refusal(PYTORCH, job, catalog, "slurm").startswith(
+        "error: the channels `val-set` and `val.set` have the same variable, `SM_CHANNEL_VAL_SET`\n"
+    )
+
+
+def test_torchrun_on_a_cluster_ends_at_an_abbreviation(catalog: Catalog) -> None:
+    image = replace(PYTORCH, versions={**PYTORCH.versions, "python": "3.11"})
+    job = replace(P5, launcher="torchrun", hyperparameters={"max": 3, "n": 4})
+    assert refusal(image, job, catalog, "kubeflow").startswith(
+        "error: torchrun ends at `--max`, the name of the hyperparameter `max`, because it could mean "
+        "its own `--max_restarts` or `--max-restarts`\n"
+    )
+    cluster_job("kubeflow", image, replace(job, hyperparameters={"n": 4}), catalog, "released")

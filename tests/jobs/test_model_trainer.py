@@ -8,7 +8,12 @@ import pytest
 from bakehouse.errors import UsageError
 from bakehouse.jobs.distribution import LaunchContext
 from bakehouse.jobs.instance_groups import InstanceGroup
-from bakehouse.jobs.model_trainer import driver_settings, is_for_model_trainer, train_script
+from bakehouse.jobs.model_trainer import (
+    driver_settings,
+    is_for_model_trainer,
+    train_script,
+    variable_findings,
+)
 from tests.support.errors import error_text
 
 CPU = (InstanceGroup("ml.c5.xlarge", 2, gpus=0),)
@@ -167,3 +172,45 @@ def test_a_mistake_about_drivers_gets_its_answer(name: str) -> None:
     distributed, context, messages = MISTAKES[name]
 
     assert mistakes(distributed, context) == messages
+
+
+@pytest.mark.parametrize(
+    ("parameters", "channels", "script", "message", "hint"),
+    [
+        (
+            {},
+            ("val-set",),
+            "train.py",
+            "the start script of SDK v3 can't set `SM_CHANNEL_VAL-SET` for the channel `val-set`",
+            "use letters, digits and `_`, or use `--sdk v2` or `--sdk boto3`",
+        ),
+        (
+            {"model.lr": 1},
+            (),
+            "train.py",
+            "the start script of SDK v3 can't set `SM_HP_MODEL.LR` for the hyperparameter `model.lr`",
+            "use letters, digits, `_` and `-`, or use `--sdk v2` or `--sdk boto3`",
+        ),
+        (
+            {"prompt": {"text": "it's"}},
+            (),
+            "train.py",
+            "the start script of SDK v3 can't read the quote in the hyperparameter `prompt`",
+            "use a value without `'`, or use `--sdk v2` or `--sdk boto3`",
+        ),
+        (
+            {},
+            (),
+            "it's.py",
+            "the start script of SDK v3 can't read the quote in `it's.py`",
+            "rename the script",
+        ),
+    ],
+)
+def test_the_start_script_of_version_3_reads_variables_with_a_shell(
+    parameters: Mapping[str, object], channels: tuple[str, ...], script: str, message: str, hint: str
+) -> None:
+    [finding] = variable_findings(parameters, channels, script).errors
+
+    assert (finding.message, finding.hint) == (message, hint)
+    assert variable_findings({"lr-max": 1, "a": "b c"}, ["val_set", "Train2"], "train.py").errors == ()

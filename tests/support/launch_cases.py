@@ -70,6 +70,7 @@ IMAGES: Mapping[str, LaunchImage] = {
         PYTORCH, host_requirements=(HostRequirement("pytorch 1.13.1 (cu117)", _UP_TO_A100),)
     ),
     "smd": replace(PYTORCH, uri=SMD_URI),
+    "python": replace(PYTORCH, versions={**PYTORCH.versions, "python": "3.11"}),
     "old toolkit": replace(PYTORCH, versions={**PYTORCH.versions, "sagemaker-pytorch-training": "2.6.2"}),
 }
 
@@ -169,6 +170,7 @@ RARE = (
         "PyTorch", "pytorch", _ONE, {"mpi": _ON}, hyperparameters={f"a{number}": 1 for number in range(101)}
     ),
     Case("PyTorch", "up to A100", (("", "ml.p5.48xlarge", 2),), {"mpi": _ON}),
+    Case("PyTorch", "python", _ONE, {"torch_distributed": _ON}, hyperparameters={"max": 1}),
     Case("PyTorch", "pytorch", (("", "ml.p6e-gb200.36xlarge", 2),), {"mpi": _ON}),
     Case("PyTorch", "pytorch", (("", "ml.c5", 2),), {"mpi": _ON}),
     Case("PyTorch", "old toolkit", (("", "ml.p4d.24xlarge", 2),), {"torch_distributed": _ON}),
@@ -223,7 +225,10 @@ RARE = (
     ),
 )
 """Settings that the SDK accepts and that are unlikely to be drawn."""
-RARE_TRAINERS = (Case("ModelTrainer", "pytorch", (("", "local", 1),), source_dir="code"),)
+RARE_TRAINERS = (
+    Case("ModelTrainer", "pytorch", (("", "local", 1),), source_dir="code"),
+    Case("ModelTrainer", "pytorch", _ONE, source_dir="code", hyperparameters={"model.lr": 1}),
+)
 
 
 def estimators(count: int) -> Iterator[Case]:
