@@ -13,8 +13,10 @@ from bakehouse.errors import Diagnostic, Reason
 from bakehouse.util import git
 from bakehouse.util.toml_table import TomlTable, key_location
 
-_LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+"
+_LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]+"
 """One line, also for parsers of YAML 1.1; without control characters, which YAML does not contain."""
+EXPRESSIONS = {"github": "${{", "gitlab": "$[["}
+"""The start of expressions that CI systems evaluate before a shell or YAML reads the quotes."""
 _KEYS = (
     *("images", "requirement", "test", "shards", "runner", "branch", "repository", "role", "create"),
     *("code_scanning", "gpu", "secrets", "variables"),
@@ -113,7 +115,7 @@ def read_ci(settings: TomlTable) -> CiSettings:
     return CiSettings(
         images=table.texts("images"),
         requirement=_requirement(table),
-        test=table.text("test", pattern=_LINE, hint="use one line, such as `make test`"),
+        test=_test(table),
         shards=table.number("shards", 4, range(1, 101), "a number of jobs, from 1 to 100"),
         runner=table.text("runner", pattern=r"[\w.-]+", hint="use the label of a runner"),
         branch=table.text("branch", "main", pattern=r"[\w./-]+", hint="use the name of a branch"),
@@ -171,6 +173,21 @@ def _gpu(table: TomlTable) -> GpuSettings:
     return settings
 
 
+def _test(table: TomlTable) -> str:
+    text = table.text("test", pattern=_LINE, hint="use one line, such as `make test`")
+    return "" if _has_expression(table, "test", text) else text
+
+
+def _has_expression(table: TomlTable, key: str, text: str) -> bool:
+    """Report an expression that a CI system would evaluate before the shell reads the quotes."""
+    for system, start in (("GitHub", EXPRESSIONS["github"]), ("GitLab", EXPRESSIONS["gitlab"])):
+        if start in text:
+            message = f"`{key}` in [{table.name}] contains an expression of {system}: `{text}`"
+            table.report(key, message, "use a variable of the shell, such as `$CI`")
+            return True
+    return False
+
+
 def _requirement(table: TomlTable) -> str:
     """Return a requirement that identifies the files that pip installs."""
     text = table.text("requirement", pattern=_LINE, hint=REQUIREMENT_HINT)
@@ -183,9 +200,7 @@ def _requirement(table: TomlTable) -> str:
         hint = "remove it, and pass PIP_EXTRA_INDEX_URL in [tool.bakehouse.ci.secrets]"
         table.problems.add(Diagnostic(message, replace(location, text=""), hint=hint))
         return ""
-    if "${{" in text:
-        # GitHub would evaluate it before the shell reads the quotes.
-        table.report("requirement", f"{key} contains an expression of GitHub: `{text}`")
+    if _has_expression(table, "requirement", text):
         return ""
     message, hint = f"{key} does not identify a file of Bakehouse: `{text}`", REQUIREMENT_HINT
     reasons: tuple[Reason, ...] = ()

@@ -1,12 +1,14 @@
 """Render the files of a pipeline, and compare them with the committed ones."""
 
+import dataclasses
 import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bakehouse.catalog.ci_settings import EXPRESSIONS
 from bakehouse.catalog.project import HOME
 from bakehouse.ci import policies
 from bakehouse.ci.pipeline import Pipeline, Publishing
@@ -25,7 +27,12 @@ _MAX_DIFF_LINES = 20
 
 
 def render(system: str, pipeline: Pipeline) -> dict[str, str]:
-    """Return the files of a pipeline for a CI system, by path relative to the project."""
+    """Return the files of a pipeline for a CI system, by path relative to the project.
+
+    Raises UsageError if a text of the project contains an expression of the CI system.
+    """
+    for text in _texts(dataclasses.asdict(pipeline)):
+        write_text(system, text)
     return dict(SYSTEMS[system](pipeline))
 
 
@@ -165,12 +172,33 @@ def _json(policy: policies.Policy) -> str:
     return json.dumps(policy, indent=2) + "\n"
 
 
+def write_text(system: str, text: str) -> str:
+    """Return a text of the project as a text of YAML in which a CI system evaluates nothing.
+
+    Raises UsageError for an expression of the CI system, which quotes do not stop.
+    """
+    if (expression := EXPRESSIONS.get(system)) and expression in text:
+        raise UsageError(f"`{text}` contains `{expression}`, which {system} evaluates as an expression")
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts of nested dictionaries and lists."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _texts([*value, *value.values()])
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+
+
 @cache
-def _environment() -> "jinja2.Environment":
+def _environment(system: str) -> "jinja2.Environment":
     """Return the templates. GitHub's expressions have braces, so the delimiters are square brackets."""
     import jinja2
 
-    return sandbox(
+    environment = sandbox(
         methods=frozenset({Pipeline.secrets, Pipeline.environment, Pipeline.variables}),
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         keep_trailing_newline=True,
@@ -181,11 +209,13 @@ def _environment() -> "jinja2.Environment":
         comment_start_string="[#",
         comment_end_string="#]",
     )
+    environment.filters["text"] = partial(write_text, system)
+    return environment
 
 
 def _text(name: str, pipeline: Pipeline) -> str:
     return (
-        _environment()
+        _environment(name.partition(".")[0].partition("-")[0])
         .get_template(name)
         .render(
             pipeline=pipeline,

@@ -9,16 +9,24 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import jsonschema
 import pytest
 import yaml
+from hypothesis import strategies as st
 
+from bakehouse.catalog.ci_settings import CiSettings, read_ci
 from bakehouse.catalog.project import HOME
+from bakehouse.ci import render
+from bakehouse.ci.pipeline import Pipeline
 from bakehouse.cli import main
+from bakehouse.errors import Problems, UsageError
 from bakehouse.plan import workspace
+from bakehouse.util.toml_table import TomlTable
 from tests.support import own_recipes, pipelines
 from tests.support.git_repository import commit, git
 from tests.support.pipelines import ACTIONS, CodeBuild, CommandError, GitHub, GitLab, Job, Machines
@@ -294,17 +302,76 @@ def test_mistakes_are_reported(
     assert capsys.readouterr().err == f"error: {message}"
 
 
-def test_a_requirement_with_an_expression_is_a_mistake(
-    project: Tree, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("key", ["requirement", "test"])
+@pytest.mark.parametrize(
+    ("system", "expression"), [("GitHub", "${{ github.head_ref }}"), ("GitLab", "$[[ inputs.x ]]")]
+)
+def test_an_expression_of_a_ci_system_is_a_mistake(
+    project: Tree, capsys: pytest.CaptureFixture[str], key: str, system: str, expression: str
 ) -> None:
-    configure(project, "[tool.bakehouse.ci]\nrequirement = '${{ github.head_ref }}'\n")
+    configure(project, f"[tool.bakehouse.ci]\n{key} = '{expression}'\n")
 
     assert main.run(("ci", "github")) == 2
-    assert capsys.readouterr().err.startswith(
-        "error: `requirement` in [tool.bakehouse.ci] contains an expression of GitHub: "
-        "`${{ github.head_ref }}`\n"
-        "  --> pyproject.toml:4:1\n"
+    assert capsys.readouterr().err == (
+        f"error: `{key}` in [tool.bakehouse.ci] contains an expression of {system}: `{expression}`\n"
+        f"  --> pyproject.toml:4:1\n   |\n 4 | {key} = '{expression}'\n   | {'^' * len(key)}\n"
+        "\nhint: use a variable of the shell, such as `$CI`\n"
     )
+
+
+MADE = Pipeline(CiSettings(test="make test"), ("1e3",), (), "bake", "", None, (), None, False, ())
+COMMANDS = st.text(st.characters(exclude_categories=["Cc", "Cs"]) | st.sampled_from("${}[]:#'\"\\ "))
+
+
+@pytest.fixture(scope="module")
+def usual() -> dict[str, dict[str, str]]:
+    return {system: render.render(system, MADE) for system in SYSTEMS}
+
+
+@hypothesis.settings(deadline=None, max_examples=30)
+@hypothesis.example("\U0001f600 'a: b' \"#\" \\ - {x} [y] & * ! | > % @ `")
+@hypothesis.given(COMMANDS)
+def test_a_command_reaches_each_ci_system_unchanged_or_is_refused(
+    usual: dict[str, dict[str, str]], command: str
+) -> None:
+    table = TomlTable({"ci": {"test": command}}, "tool.bakehouse", Path("none"), Problems())
+    ci = read_ci(table)
+    if table.problems:
+        return
+
+    for system in SYSTEMS:
+        for name, text in render.render(system, replace(MADE, settings=ci)).items():
+            before, after = (yaml.load(text, yaml.CSafeLoader) for text in (usual[system][name], text))
+            assert replaced(before, "make test", ci.test) == after, (system, name)
+            assert text.count("${{") == usual[system][name].count("${{")
+
+
+def test_the_name_of_an_image_stays_a_text() -> None:
+    [text] = (text for name, text in render.render("gitlab", MADE).items() if "images" in name)
+
+    assert yaml.safe_load(text)["build"]["variables"]["IMAGES"] == "1e3"
+
+
+def replaced(value: Any, old: str, new: str) -> Any:
+    """Return a document in which one text is another; without a command, the step or item is absent."""
+    if isinstance(value, dict):
+        return {key: replaced(item, old, new) for key, item in value.items()}
+    if isinstance(value, list):
+        steps = (old, {"name": "Test", "run": old})
+        return [replaced(item, old, new) for item in value if new or item not in steps]
+    return new if value == old else value
+
+
+@pytest.mark.parametrize(("system", "expression"), [("github", "${{ x }}"), ("gitlab", "$[[ x ]]")])
+def test_no_text_of_a_pipeline_is_an_expression(system: str, expression: str) -> None:
+    """Each field has a reader that refuses it; this holds for the next field, too."""
+    made = Pipeline(CiSettings(), (), (), "bake", "", None, (), None, False, (f"locks/{expression}",))
+
+    with pytest.raises(UsageError) as caught:
+        render.render(system, made)
+
+    message = f"`locks/{expression}` contains `{expression[:3]}`, which {system} evaluates as an expression"
+    assert caught.value.diagnostics[0].message == message
 
 
 def test_a_requirement_with_a_password_is_refused_without_repeating_it(
@@ -1414,9 +1481,9 @@ def test_a_job_that_runs_again_replaces_its_artifacts(project: Tree) -> None:
 def test_images_for_gpus_stay_candidates(project: Tree, system: str) -> None:
     text = "".join(file.read_text() for file in generate(project, PROJECTS["everything"], system))
 
-    gpu = "GPU_IMAGES: pytorch-1.13-cu117-py39-extended pytorch-2.10-cu128-py312-efa"
+    gpu = 'GPU_IMAGES: "pytorch-1.13-cu117-py39-extended pytorch-2.10-cu128-py312-efa"'
     assert gpu in text
-    assert "CPU_IMAGES: mpi-cpu tiny\n" in text
+    assert 'CPU_IMAGES: "mpi-cpu tiny"\n' in text
     assert "plan $GPU_IMAGES --missing candidate" in text
     assert all("GPU_IMAGES" not in line for line in text.splitlines() if "promote" in line)
 
@@ -1634,7 +1701,7 @@ def test_settings_select_the_images_and_the_job(project: Tree) -> None:
 
     text = "".join(file.read_text() for file in generate(project, settings, "github"))
 
-    assert f"GPU_TESTED_IMAGES: {SECOND}\n" in text
+    assert f'GPU_TESTED_IMAGES: "{SECOND}"\n' in text
     job = '{"max_run":600,"output":"s3://our-smoke-tests/ci","spot":true}'
     assert f"--role {role} --job '{job}' --report" in text
 
