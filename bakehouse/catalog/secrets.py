@@ -71,20 +71,108 @@ _FILE_FORMS = {
         r"@(?!localhost\b|127\.0\.0\.1\b|0\.0\.0\.0\b)[\w.-]+",
         "://",
     ),
+    "a JSON web token": (r"\bey[A-Za-z0-9]{17,}\.ey[A-Za-z0-9/_-]{17,}\.[A-Za-z0-9/_-]{10}", ".ey"),
+    "a key of Azure": (
+        r"(?:AccountKey|SharedAccessKey)[ \t]{0,4}=[ \t]{0,4}[\"']?[A-Za-z0-9+/]{40,90}={1,2}"
+        r"|[?&;]sig=[A-Za-z0-9%+/_-]{40}|\b[\w.~]{3}\dQ~[\w.~-]{31,34}",
+        *("AccountKey", "SharedAccessKey", "sig=", "Q~"),
+    ),
+    "the URL of a webhook": (
+        r"https://hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/[\w+/-]{30}"
+        r"|https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d{15,21}/[\w-]{40}"
+        r"|https://[\w.-]+\.webhook\.office\.com/webhookb2/[\w@-]{36,80}/\w{4,40}/[0-9a-f]{32}"
+        r"|https://outlook\.office(?:365)?\.com/webhook/[\w@-]{36,80}/\w{4,40}/[0-9a-f]{32}"
+        r"|https://chat\.googleapis\.com/v1/spaces/[\w-]{5,40}/messages\?key=[\w-]{20}",
+        *("hooks.slack", "/api/webhooks/", ".webhook.office.com", "/webhook/", "chat.googleapis.com"),
+    ),
+    "a login in a header": (
+        r"(?i:authorization)[\"']{0,2}[ \t]{0,4}[:=,][ \t]{0,4}[\"']?(?i:bearer|basic|token)[ \t]{1,4}"
+        r"(?P<random>[\w.~+/=-]{16,400})(?![\w.~+/=-])",
+        *("uthorization", "UTHORIZATION"),
+    ),
+    "a random key, by its name": (
+        r"(?:[:=>][ \t]{0,4}[\"']?|,[ \t]{0,4}[\"'])(?P<key>[A-Za-z0-9+/_=-]{20,200})(?![\w.()+/=\[-])",
+        *("key", "Key", "KEY", "oken", "OKEN", "ecret", "ECRET", "assw", "ASSW", "assphrase", "ASSPHRASE"),
+    ),
+    "a key of Weights & Biases": (r"wandb(?:\.login\(key=[\"']?| login )[0-9a-f]{40}\b", "wandb"),
     "a password of Git": (r"(?i:extraheader[ \t]{0,9}=[ \t]{0,9}authorization:)", "xtraheader"),
 }
 """Forms of texts in files, each with literals of which one occurs in the text; they are searched faster."""
+_SERVICES = {
+    "SG.": r"[\w-]{22}\.[\w-]{43}",
+    "dop_v1_": "[0-9a-f]{64}",
+    "hvs.": r"[\w-]{24,}",
+    "hvb.": r"[\w-]{24,}",
+    "dckr_pat_": r"[\w-]{27}",
+    "dckr_oat_": r"[\w-]{32}",
+    "glc_": "[A-Za-z0-9+/]{32,}={0,2}",
+    "glsa_": "[A-Za-z0-9]{32}_[0-9a-f]{8}",
+    "NRAK-": "[A-Z0-9]{27}",
+    "lin_api_": "[A-Za-z0-9]{40}",
+    "ATATT3": r"[\w=-]{60,}",
+    "PMAK-": "[0-9a-f]{24}-[0-9a-f]{34}",
+    "pul-": "[0-9a-f]{40}",
+    "rubygems_": "[0-9a-f]{48}",
+    "AGE-SECRET-KEY-1": "[0-9A-Z]{58}",
+    "ABSK": "[A-Za-z0-9+/]{100,}={0,2}",
+    "ops_eyJ": "[A-Za-z0-9+/]{100,}={0,2}",
+    "gsk_": "[A-Za-z0-9]{52}",
+    "r8_": "[A-Za-z0-9]{37}",
+    "pplx-": "[A-Za-z0-9]{48}",
+    "lsv2_pt_": r"[0-9a-f]{32}\w*",
+    "lsv2_sk_": r"[0-9a-f]{32}\w*",
+    "xapp-": "[0-9]-[A-Z0-9]{9,}-[0-9]+-[0-9a-f]{40,}",
+    "shpat_": "[0-9a-fA-F]{32}",
+    "shpca_": "[0-9a-fA-F]{32}",
+    "shppa_": "[0-9a-fA-F]{32}",
+    "shpss_": "[0-9a-fA-F]{32}",
+    "sq0csp-": r"[\w-]{43}",
+    "key-": "[0-9a-f]{32}",
+    "wandb_v1_": r"\w{40,}",
+    "phc_": "[A-Za-z0-9]{43}",
+    "sntrys_": "[A-Za-z0-9+/=_]{60,}",
+}
+"""Tokens of services, by the text that they begin with."""
 _SEARCHES = [
     (kind, tuple(literal.encode() for literal in literals), re.compile(form.encode()))
     for kind, (form, *literals) in _FILE_FORMS.items()
+] + [
+    # The look-behind is after the literal, which the search skips to
+    (
+        "a token of a service",
+        (literal.encode(),),
+        re.compile(rf"{re.escape(literal)}(?<![\w-]{re.escape(literal)}){form}(?![\w-])".encode()),
+    )
+    for literal, form in _SERVICES.items()
 ]
 _PLACEHOLDER = re.compile(rb"(?i)example|your|xxxx|placeholder|redacted")
 _PLACEHOLDERS = (b"pass", b"passwd", b"password", b"pwd", b"pw", b"token", b"changeme", b"user", b"username")
 """Passwords in URLs of manuals."""
+_HEX = re.compile(
+    r"[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{48}|[0-9a-f]{56}|[0-9a-f]{64}|[0-9A-F]{32,64}"
+    r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
+_KEY_NAME = re.compile(
+    rb"(?<!:)(?i:(?:api|access|secret|auth|private|account|encryption|signing|storage)[_-]?key"
+    rb"|token|secret|passw(?:or)?d|passphrase)[\"'\]]{0,2}[ \t]{0,20}[:=]?\Z"
+)
+_NAME_BYTES = 50
+_TEMPLATE = re.compile(
+    rb"(?i)[$<{%&*!~/]|.*(?:\$[({]|\{\{|%\(|<\w|example|your|xxxx|placeholder|redacted|change_?me)"
+    rb"|(?:env|file|vault|ref):|(?:null|none|true|false|str|string|text|bytes|required|optional|pass|passwd"
+    rb"|password|secret|auto|\.+|x+|\*+)\Z"
+)
+"""Values of passwords in settings that stand for another value."""
 _ALLOWED = b"gitleaks:allow"
 """Comment of gitleaks at the end of a line with a false alarm."""
 
 _CREDENTIALS = "credentials"
+_FIELD = rb"(?<![A-Za-z0-9])(?i:password|passwd|passphrase|pwd)[\"']?[ \t]*"
+_LITERAL = (
+    rb"[ \t]*(?P<quote>[\"']?)(?P<literal>[^\s\"'#;,{}\[\]]{3,}|(?<=[\"'])[^\s\"']{3,})(?P=quote)"
+    rb"[ \t]*(?:$|[\r#;,}])"
+)
+_LITERAL_WITH_DIGITS = rb"(?=[^\n]{0,3}[^\s]*[0-9!$%^*?+])" + _LITERAL
 _NAMES = [
     (re.compile(rf"(?:{name})\Z"), kind, re.compile(content, re.MULTILINE))
     for name, kind, content in (
@@ -121,6 +209,9 @@ _NAMES = [
         (r"/\.boto|/\.s3cfg", _CREDENTIALS, rb"^[ \t]*\w*(?:secret|refresh)\w*[ \t]*=[ \t]*\S"),
         (r"/\.databrickscfg", _CREDENTIALS, rb"^[ \t]*(?:token|password|client_secret)[ \t]*=[ \t]*\S"),
         (r"/\.pgpass|/\.vault-token|/\.streamlit/secrets\.toml", _CREDENTIALS, rb"^[ \t]*[^\s#]"),
+        (r"/[^/]+\.(?:toml|ini|cfg|conf|properties|tfvars)", "a password", rb"%s=%s" % (_FIELD, _LITERAL)),
+        # Translations and schemas have words there
+        (r"/[^/]+\.(?:ya?ml|json|ini|cfg)", "a password", rb"%s:%s" % (_FIELD, _LITERAL_WITH_DIGITS)),
         (r"/\.my\.cnf", _CREDENTIALS, rb"^[ \t]*password[ \t]*=[ \t]*\S"),
     )
 ]
@@ -137,6 +228,8 @@ _VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")
 _RANDOM = re.compile(r"(?=.*[0-9])(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/_=-]{32,}")
 _RANDOM_BITS = 4.3
 """Entropy of each character, in bits. Hexadecimal digests have at most 4."""
+_HEX_BITS, _TEXT_BITS = 3.0, 3.7
+"""Entropy of keys that a name announces. Placeholders and names of classes have less."""
 _CHUNK = 1 << 20
 _OVERLAP = 1 << 13
 """Bytes of a chunk that are searched again with the next, for secrets that are in both."""
@@ -181,7 +274,12 @@ def secret_in_file(file: BinaryIO, *paths: str) -> Secret | None:
         forms = _forms_in(data) if is_text else iter(())
         matches = ((kind, match) for _, kind, content in names for match in content.finditer(data))
         found = min(((match.start(), kind) for kind, match in forms), default=None) or min(
-            ((match.start(), kind) for kind, match in matches if not _is_allowed(match)), default=None
+            (
+                (match.start(), kind)
+                for kind, match in matches
+                if not _is_allowed(match) and not _is_template(match)
+            ),
+            default=None,
         )
         if found:
             return Secret(found[1], line + data.count(b"\n", 0, found[0]))
@@ -202,6 +300,10 @@ def _forms_in(data: bytes) -> Iterator[tuple[str, re.Match[bytes]]]:
 
 def _is_placeholder(match: re.Match[bytes]) -> bool:
     groups = match.groupdict()
+    if (random := groups.get("random")) and not _is_random(random.decode()):
+        return True
+    if (key := groups.get("key")) and not (_is_named(match) and _is_random(key.decode())):
+        return True
     if password := groups.get("password"):
         return (
             password == groups["user"]
@@ -209,6 +311,25 @@ def _is_placeholder(match: re.Match[bytes]) -> bool:
             or _PLACEHOLDER.search(password) is not None
         )
     return _PLACEHOLDER.search(match[0]) is not None
+
+
+def _is_template(match: re.Match[bytes]) -> bool:
+    """Return whether the literal of a setting is a variable, a type or a placeholder."""
+    literal = match.groupdict().get("literal") or b""
+    return _TEMPLATE.match(literal) is not None
+
+
+def _is_named(match: re.Match[bytes]) -> bool:
+    """Return whether the name of a secret is before a value."""
+    return _KEY_NAME.search(match.string[max(0, match.start() - _NAME_BYTES) : match.start()]) is not None
+
+
+def _is_random(text: str) -> bool:
+    """Return whether a text is hexadecimal or has mixed characters, unlike words, names and paths."""
+    if _HEX.fullmatch(text):
+        return _entropy(text) >= _HEX_BITS
+    kinds = [re.search(kind, text) for kind in ("[0-9].*[0-9]", "[a-z]", "[A-Z]")]
+    return all(kinds) and _entropy(text) >= _TEXT_BITS
 
 
 def _is_allowed(match: re.Match[bytes]) -> bool:
@@ -219,7 +340,8 @@ def _is_allowed(match: re.Match[bytes]) -> bool:
 
 
 def _by_form(text: str) -> str:
-    return next((kind for kind, form in _VALUE_FORMS.items() if re.search(form, text)), "")
+    kinds = (kind for kind, form in _VALUE_FORMS.items() if re.search(form, text))
+    return next(kinds, "") or next((kind for kind, _ in _forms_in(text.encode(errors="replace"))), "")
 
 
 def _entropy(text: str) -> float:

@@ -1,14 +1,16 @@
 """Secrets among the variables of a recipe."""
 
 import io
+import random
 import re
+import string
 from pathlib import Path
 
 import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes, read_recipes
-from bakehouse.catalog.secrets import Secret, kind_of_secret, secret_in_file
+from bakehouse.catalog.secrets import Secret, kind_of_secret, secret_in, secret_in_file
 from bakehouse.errors import RecipeError
 from tests.support.errors import error_text
 from tests.support.own_recipes import catalog
@@ -164,7 +166,153 @@ TEXTS = {
     "redis://:s3cr3t@cache:6379": "a URL with a password",
     "extraheader = AUTHORIZATION: basic eDp5": "a password of Git",
 }
+RANDOM = random.Random(48)
+
+
+def some(pattern: str) -> str:
+    """Return a random text of a pattern: literals, and `{characters:count}`."""
+    kinds = {"hex": "0123456789abcdef", "digit": string.digits, "word": string.ascii_letters + string.digits}
+    kinds |= {"upper": string.ascii_uppercase + string.digits, "base64": kinds["word"] + "+/"}
+
+    def chosen(match: re.Match[str]) -> str:
+        # A key of chance has each kind of character
+        text = "".join(RANDOM.choices(kinds[match[1]], k=int(match[2])))
+        return ("aZ19" + text)[: int(match[2])] if match[1] in ("word", "base64") else text
+
+    return re.sub(r"\{(\w+):(\d+)\}", chosen, pattern)
+
+
+SAMPLES = {
+    "a random key, by its name": (
+        *("WANDB_API_KEY={hex:40}", 'COMET_API_KEY = "{word:25}"', "export NEPTUNE_API_TOKEN='{base64:60}'"),
+        *('os.environ["WANDB_API_KEY"] = "{hex:40}"', 'environ.setdefault("DD_API_KEY", "{hex:32}")'),
+        *('{"api_key": "{word:32}"}', "api-key: {hex:64}", "client_secret: '{word:40}'", "apiKey={word:39}"),
+        *("secret_key := {base64:44}", "HEROKU_API_KEY={hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}"),
+    ),
+    "a key of Azure": (
+        "DefaultEndpointsProtocol=https;AccountName=data;AccountKey={base64:86}==;EndpointSuffix=core",
+        "Endpoint=sb://x.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey={base64:43}=",
+        *("https://data.blob.core.windows.net/c?sv=2024&sig={word:43}%3D", "secret = {word:3}8Q~{word:34}"),
+    ),
+    "the URL of a webhook": (
+        "https://hooks.slack.com/services/T{upper:10}/B{upper:10}/{word:24}",
+        "https://hooks.slack.com/workflows/T{upper:10}/A{upper:10}/{digit:18}/{word:24}",
+        *("https://discord.com/api/webhooks/{digit:19}/{word:68}",),
+        "https://ptb.discordapp.com/api/webhooks/{digit:18}/{word:68}",
+        "https://team.webhook.office.com/webhookb2/{hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}@{hex:8}-{hex:4}"
+        "-{hex:4}-{hex:4}-{hex:12}/IncomingWebhook/{hex:32}/{hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}",
+        "https://chat.googleapis.com/v1/spaces/{word:11}/messages?key={word:39}&token={word:43}",
+    ),
+    "a token of a service": (
+        *(
+            "SG.{word:22}.{word:43}",
+            "dop_v1_{hex:64}",
+            "hvs.{word:95}",
+            "dckr_pat_{word:27}",
+            "gsk_{word:52}",
+        ),
+        *(
+            "glsa_{word:32}_{hex:8}",
+            "NRAK-{upper:27}",
+            "lin_api_{word:40}",
+            "ATATT3{word:186}",
+            "pul-{hex:40}",
+        ),
+        *("PMAK-{hex:24}-{hex:34}", "rubygems_{hex:48}", "ABSK{base64:120}", "r8_{word:37}", "key-{hex:32}"),
+        *("pplx-{word:48}", "lsv2_pt_{hex:32}_{hex:10}", "shpat_{hex:32}", "AGE-SECRET-KEY-1{upper:58}"),
+        *("xapp-1-A{upper:10}-{digit:13}-{hex:64}",),
+    ),
+    "a login in a header": (
+        "curl -H 'Authorization: Bearer {word:40}' https://api.example",
+        'headers = {"Authorization": "Basic {base64:32}"}',
+    ),
+    "a JSON web token": ("ey{word:34}.ey{word:60}.{word:43}",),
+    "a key of Weights & Biases": ("wandb login {hex:40}", 'wandb.login(key="{hex:40}")'),
+}
+PASSWORDS = {
+    "app.toml": (
+        'password = "hunter2"',
+        "db = {user = 'app', password = 'correcthorse'}",
+        'db_password="x#y{1}"',
+    ),
+    "app.ini": ("password = hunter2", "smtp-password: s3cr3t", "PASSWD=hunter"),
+    "app.properties": ("spring.datasource.password=hunter2",),
+    "app.yaml": ("  password: hunter2", 'db: {password: "p@ss!"}', "db_password: '12345'  # of the test"),
+    "app.json": ('{"user": "app", "password": "hunter2"}',),
+    "prod.tfvars": ('db_password = "hunter2"',),
+}
+NO_PASSWORDS = {
+    "app.toml": (
+        "password = '${DB_PASSWORD}'",
+        'password = ""',
+        "password = true",
+        "password_file = '/run/x1'",
+    ),
+    "app.ini": (
+        "password = %(password)s",
+        "password = <your password>",
+        "; no password: none",
+        "password = ",
+    ),
+    "app.yaml": ("password: {type: string}", "password: string", "password: !vault |", "password: Passwort"),
+    "app.json": ('"password": "{{ password1 }}"', '"password": "Ihr neues Passwort 2"', '"bos_token": "<s>"'),
+    "nsswitch.conf": ("passwd:         files systemd",),
+    "train.py": ('password = "hunter2"',),
+}
+
+
+@pytest.mark.parametrize(("kind", "pattern"), [(kind, text) for kind in SAMPLES for text in SAMPLES[kind]])
+def test_each_kind_of_key_is_recognized_by_samples_of_chance(kind: str, pattern: str) -> None:
+    for _ in range(20):
+        sample = some(pattern)
+        for text in (sample, f"x = 1; {sample}; y", f'"{sample}",'):
+            assert found("notes.txt", f"\n{text}\n") == Secret(kind, 2), text
+    assert found("notes.txt", re.sub(r"\{(\w+):(\d+)\}", lambda match: "x" * int(match[2]), pattern)) is None
+
+
+def test_a_key_in_the_environment_or_a_step_is_recognized_too() -> None:
+    connection = some("AccountName=data;AccountKey={base64:86}==")
+
+    assert kind_of_secret("STORAGE", connection) == "a key of Azure"
+    assert secret_in(some("export WANDB_API_KEY={hex:40}")) == "a random key, by its name"
+    assert secret_in("curl -H 'Authorization: Bearer ${TOKEN}' https://x") == ""
+
+
+@pytest.mark.parametrize(("path", "line"), [(path, line) for path in PASSWORDS for line in PASSWORDS[path]])
+def test_passwords_in_settings_are_recognized(path: str, line: str) -> None:
+    assert found(path, f"a = 1\n{line}\n") == Secret("a password", 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "line"), [(path, line) for path in NO_PASSWORDS for line in NO_PASSWORDS[path]]
+)
+def test_variables_types_and_words_in_settings_are_not_passwords(path: str, line: str) -> None:
+    assert found(path, f"a = 1\n{line}\n") is None
+
+
+def test_packages_have_few_false_alarms() -> None:
+    """Sources of packages and their settings, as a user's code may have them."""
+    site = Path(pytest.__file__).parents[1]
+    paths = [
+        path for path in sorted(site.rglob("*")) if path.suffix in (".py", ".json", ".toml", ".cfg", ".txt")
+    ]
+    alarms = []
+    for path in paths[::100]:
+        if path.is_file() and path.stat().st_size < 200_000:
+            with path.open("rb") as file:
+                alarms += [str(path)] if secret_in_file(file, str(path)) else []
+
+    assert len(paths) > 4_000
+    assert len(alarms) <= 1, alarms
+
+
 HARMLESS = (
+    *(f"sha = '{some('{hex:40}')}'", f"token=sha256:{some('{hex:64}')}", "api_key: TheNameOfAClassAndField2"),
+    *("arn:aws:secretsmanager:us-west-2:123456789012:secret:MyTestDatabaseSecret-a1b2c3", "key-value-store"),
+    *(
+        "from x.tokens import Deb822Token, Deb822FieldNameTokenOfOtherKind",
+        "api_key = settings.API_KEY_2_OF_X",
+    ),
     *("AKIAIOSFODNN7EXAMPLE", "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
     *(
         "ghp_" + 36 * "x",

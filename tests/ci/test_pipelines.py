@@ -320,7 +320,7 @@ def test_an_expression_of_a_ci_system_is_a_mistake(
 
 
 MADE = Pipeline(CiSettings(test="make test"), ("1e3",), (), "bake", "", None, (), None, False, ())
-COMMANDS = st.text(st.characters(exclude_categories=["Cc", "Cs"]) | st.sampled_from("${}[]:#'\"\\ "))
+COMMAND_TEXTS = st.text(st.characters(exclude_categories=["Cc", "Cs"]) | st.sampled_from("${}[]:#'\"\\ "))
 
 
 @pytest.fixture(scope="module")
@@ -330,7 +330,7 @@ def usual() -> dict[str, dict[str, str]]:
 
 @hypothesis.settings(deadline=None, max_examples=30)
 @hypothesis.example("\U0001f600 'a: b' \"#\" \\ - {x} [y] & * ! | > % @ `")
-@hypothesis.given(COMMANDS)
+@hypothesis.given(COMMAND_TEXTS)
 def test_a_command_reaches_each_ci_system_unchanged_or_is_refused(
     usual: dict[str, dict[str, str]], command: str
 ) -> None:
