@@ -119,6 +119,7 @@ def test_one_client_sends_http_requests() -> None:
     assert modules == {
         ("requests", "engine/docker_container.py"),
         ("requests", "engine/docker_errors.py"),
+        ("urllib3", "fetch/checked_connection.py"),
         ("urllib3", "fetch/faults.py"),
         ("urllib3", "fetch/http_client.py"),
     }

@@ -189,3 +189,73 @@ def test_a_function_with_too_many_parameters_is_found() -> None:
     source = "class A:\n    def f(self, a, /, b, *, c): ...\n    def g(self, a, b): ...\n"
 
     assert long_signatures(source, 2) == ["f: 3"]
+
+
+_READERS = {
+    # What others made, with limits
+    "bakehouse/fetch/http_client.py": {"read1"},
+    "bakehouse/util/archive_reader.py": {"extractfile", "tarfile.open", "zipfile.ZipFile"},
+    "bakehouse/util/aws.py": {"Body"},
+    # Entries that archive_reader yields
+    "bakehouse/analysis/layers.py": {"extractfile"},
+    "bakehouse/analysis/layer_diff.py": {"extractfile"},
+    "bakehouse/analysis/root_file_system.py": {"extractfile"},
+    "bakehouse/engine/image_archive.py": {"extractfile"},
+    "bakehouse/engine/tar.py": {"extractfile"},
+    # Packages whose unpacked size util/deb.py limits
+    "bakehouse/builder/deb_file.py": {"extractfile", "tarfile.open"},
+    "bakehouse/builder/root_tree.py": {"extractfile"},
+    "bakehouse/registry/registry_image.py": {"extractfile"},
+    "bakehouse/security/changelog.py": {"extractfile"},
+    "bakehouse/util/deb.py": {"tarfile.open"},
+    # What the engine and Bakehouse itself wrote
+    "bakehouse/builder/base_layer.py": {"extractfile", "tarfile.open"},
+    "bakehouse/builder/stub_files.py": {"zipfile.ZipFile"},
+    "bakehouse/engine/docker.py": {"json"},
+}
+"""Modules that read responses and archives, and how."""
+
+
+def unlimited_reads(source: str) -> set[str]:
+    """Return the calls that read a response or an archive without a limit of their own."""
+    calls = [node for node in nodes(source) if isinstance(node, ast.Call)]
+    reads = set()
+    for call in calls:
+        name, function = ast.unparse(call.func), call.func
+        texts = [node.value for node in call.args + [keyword.value for keyword in call.keywords]
+                 if isinstance(node, ast.Constant) and isinstance(node.value, str)]  # fmt: skip
+        if name in ("tarfile.open", "zipfile.ZipFile") and not any(text.startswith("w") for text in texts):
+            reads.add(name)
+        elif isinstance(function, ast.Attribute):
+            if function.attr in ("extractfile", "extractall", "extract", "read1", "iter_content", "json"):
+                reads.add(function.attr)
+            elif name.partition(".")[0] in ("zlib", "gzip", "bz2", "lzma") and function.attr == "decompress":
+                reads.add(name)
+            elif function.attr == "read" and "['Body']" in name:
+                reads.add("Body")
+    return reads
+
+
+def test_responses_and_archives_are_read_with_limits() -> None:
+    sources = read_sources("bakehouse/**/*.py")
+    readers = {path: reads for path, source in sources.items() if (reads := unlimited_reads(source))}
+
+    assert {path: reads for path, reads in readers.items() if "/probes/" not in path} == _READERS
+
+
+@pytest.mark.parametrize(
+    ("source", "reads"),
+    [
+        ("requests.get(url).json()", {"json"}),
+        ("get_object(Key=key)['Body'].read()", {"Body"}),
+        ("tarfile.open(path)", {"tarfile.open"}),
+        ("tarfile.open(mode='w|', fileobj=file)", set()),
+        ("zipfile.ZipFile(path)", {"zipfile.ZipFile"}),
+        ("zipfile.ZipFile(path, 'w')", set()),
+        ("archive.extractall(path)", {"extractall"}),
+        ("zlib.decompress(data)", {"zlib.decompress"}),
+        ("response.read1(5)", {"read1"}),
+    ],
+)
+def test_an_unlimited_read_is_found(source: str, reads: set[str]) -> None:
+    assert unlimited_reads(source) == reads

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import IO
 
 from bakehouse.engine.image_archive import Reader, ReaderOf
+from bakehouse.util import archive_reader
 
 HASHED_BYTES = 16 * 1024
 """Files of at least this size are hashed."""
@@ -98,11 +99,8 @@ def readers_into(contents: dict[str, LayerContents]) -> ReaderOf:
 
 def members(stream: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
     """Yield the absolute path and the member of each entry of an archive, which is read to its end."""
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        while member := archive.next():
-            # Without this, the archive keeps every member in memory
-            archive.members.clear()  # type: ignore[attr-defined]
-            yield rooted(member.name), member, archive
+    for member, archive in archive_reader.tar_members(stream):
+        yield rooted(member.name), member, archive
     while stream.read(CHUNK):
         pass
 

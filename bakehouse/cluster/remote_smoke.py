@@ -38,6 +38,7 @@ from bakehouse.cluster.smoke_results import (
 )
 from bakehouse.errors import SmokeError
 from bakehouse.plan.model import Image
+from bakehouse.util import archive_reader
 from bakehouse.util.format import format_count
 from bakehouse.util.hashing import key_of
 from bakehouse.util.json_reader import parse_json
@@ -49,6 +50,7 @@ MAX_CHANNEL_BYTES = 20_000_000
 _PROBE = PROBES / "remote_smoke.py"
 MARK = "bakehouse-smoke-results"
 """Start of the lines of a job's log that contain its results."""
+_MAX_RESULTS = 200_000_000
 _MARKED = re.compile(rf"{MARK} (?P<number>\d+)/(?P<count>\d+) (?P<text>[A-Za-z0-9+/=]+)")
 _WORDS = ("train", "toolkit", "code")
 """Output of `STARTUP`, in its order."""
@@ -207,11 +209,12 @@ def read_results(text: str, source: str) -> dict[str, Any]:
     try:
         if marked := {int(match["number"]): match for match in _MARKED.finditer(text)}:
             pieces = [marked[number]["text"] for number in range(1, int(marked[1]["count"]) + 1)]
-            text = zlib.decompress(base64.b64decode("".join(pieces))).decode()
+            content = archive_reader.decompress([base64.b64decode("".join(pieces))], "gzip")
+            text = b"".join(archive_reader.limited(content, _MAX_RESULTS)).decode()
         document = dict(parse_json(text))
         for field in ("id", "image", "startup", "keys", "results", "interrupted", "finished"):
             document[field]
-    except (ValueError, KeyError, TypeError, zlib.error) as error:
+    except (ValueError, KeyError, TypeError) as error:
         facts = (("because", f"{type(error).__name__}: {error}"),)
         raise SmokeError(
             f"{source} contains no complete results of smoke checks", facts=facts, hint="run the checks again"

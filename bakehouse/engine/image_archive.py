@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import IO, Any, Literal
 
 from bakehouse.errors import EngineError
+from bakehouse.util import archive_reader
 
 READ_BYTES = 1 << 20
 _MAX_DOCUMENT_BYTES = 16 << 20
+_MAX_BLOBS = 10_000
 _HEAD = 512
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _TAR_OFFSET, _TAR = 257, b"ustar"
@@ -83,16 +85,15 @@ def _members(
     documents: dict[str, bytes] = {}
     links: dict[str, str] = {}
     stream = buffered(chunks, on_progress)
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        while member := archive.next():
-            if member.isreg():
-                _take(archive, member, blobs, documents, reader_of)
-            elif member.issym():
-                # Docker up to version 24 saves the second of two equal layers as a link to the first.
-                links[member.name] = posixpath.join(posixpath.dirname(member.name), member.linkname)
-        # Read the engine's response to its end; otherwise the connection is aborted
-        while stream.read(READ_BYTES):
-            pass
+    for member, archive in archive_reader.tar_members(stream, _MAX_BLOBS):
+        if member.isreg():
+            _take(archive, member, blobs, documents, reader_of)
+        elif member.issym():
+            # Docker up to version 24 saves the second of two equal layers as a link to the first.
+            links[member.name] = posixpath.join(posixpath.dirname(member.name), member.linkname)
+    # Read the engine's response to its end; otherwise the connection is aborted
+    while stream.read(READ_BYTES):
+        pass
     return blobs, documents, links
 
 

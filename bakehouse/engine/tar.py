@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.errors import EngineError
+from bakehouse.util import archive_reader
+from bakehouse.util.format import format_bytes
 from bakehouse.util.tempdir import temporary_directory
 
 _CHUNK_BYTES = 2**20
+_MAX_READ_BYTES = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,13 @@ class TarEntry:
     _member: tarfile.TarInfo
 
     def read(self) -> bytes:
+        if self.size > _MAX_READ_BYTES:
+            raise EngineError(
+                f"`{self.name}` of the container has more than {format_bytes(_MAX_READ_BYTES)}",
+                hint="make the file smaller",
+            )
         file = self._archive.extractfile(self._member)
-        return file.read() if file else b""
+        return file.read(_MAX_READ_BYTES) if file else b""
 
     def write_below(self, directory: Path) -> None:
         """Write the file below a directory, unless its name leads out of the directory."""
@@ -98,17 +106,19 @@ def _walk(directory: Path, above: tuple[Path, ...]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def unpacked(chunks: Iterable[bytes]) -> Iterator[Iterable[TarEntry]]:
-    """Yield the regular files of an archive that arrives in chunks; none for an empty stream."""
+    """Yield the regular files of an archive that arrives in chunks; none for an empty stream.
+
+    Each can be read until the next one.
+    """
     with tempfile.TemporaryFile(dir=temporary_directory()) as file:
         file.writelines(chunks)
         if not file.tell():
             yield ()
             return
         file.seek(0)
-        with tarfile.open(fileobj=file) as archive:
-            # The names in the archive start with the last part of the requested path.
-            yield (
-                TarEntry(member.name.partition("/")[2] or member.name, member.size, archive, member)
-                for member in archive.getmembers()
-                if member.isfile()
-            )
+        # The names in the archive start with the last part of the requested path.
+        yield (
+            TarEntry(member.name.partition("/")[2] or member.name, member.size, archive, member)
+            for member, archive in archive_reader.tar_members(file)
+            if member.isfile()
+        )

@@ -3,9 +3,10 @@
 import contextlib
 import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
@@ -21,6 +22,9 @@ PORTS = {"http": 80, "https": 443}
 _CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _REGISTRY_CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 """Bundles for registries, even if another variable or setting names the bundle for downloads."""
+_LINK_LOCAL = tuple(map(ip_network, ("169.254.0.0/16", "fe80::/10", "fd00:ec2::/32")))
+"""Networks of metadata services, which give credentials; the last one is that of Amazon EC2."""
+_NAT64 = ip_network("64:ff9b::/96")
 _SYSTEM_CA = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
@@ -129,3 +133,50 @@ def redacted(address: str) -> str:
         url = urlsplit(address)
         return f"{origin(url)}{url.path}".rstrip("/")
     return f"{address.partition('://')[0]}://…"
+
+
+def is_link_local(host: str) -> bool:
+    """Return whether a host is a link-local address or that of a metadata service, in any notation."""
+    address = _address_of(host)
+    return address is not None and any(address in network for network in _LINK_LOCAL)
+
+
+def refusal(source: str, target: str) -> str:
+    """Return why a response from `source` may not lead to `target`; empty if it may."""
+    try:
+        start, end = urlsplit(source), urlsplit(target)
+        host = end.hostname or ""
+    except ValueError:
+        # It is refused as an invalid URL.
+        return ""
+    if start.scheme == "https" and end.scheme == "http":
+        return f"leads from https to `http://{host}`"
+    if is_link_local(host):
+        return f"leads to `{host}`, a link-local address"
+    if _is_this_machine(host) and not _is_this_machine(start.hostname or ""):
+        return f"leads to `{host}`, which is this machine"
+    return ""
+
+
+def _is_this_machine(host: str) -> bool:
+    address = _address_of(host)
+    if address is None:
+        name = host.lower().rstrip(".")
+        return name == "localhost" or name.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
+
+
+def _address_of(host: str) -> IPv4Address | IPv6Address | None:
+    """Return the address that a host is; None for a name. IPv4 has the notations of inet_aton(3), too."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        try:
+            return IPv4Address(socket.inet_aton(host))
+        except (OSError, ValueError):
+            return None
+    if isinstance(address, IPv6Address):
+        if address in _NAT64:
+            return IPv4Address(address.packed[12:])
+        return address.ipv4_mapped or address.sixtofour or address
+    return address

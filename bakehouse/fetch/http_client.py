@@ -1,4 +1,4 @@
-"""HTTP client with the credentials, proxies and certificates of this machine, and with time limits.
+"""HTTP client with the credentials, proxies and certificates of this machine; time and size are limited.
 
 It sends each request once; `retry` has the policies for retries. Error messages never contain
 credentials or the query of a URL.
@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from bakehouse.errors import EngineError
-from bakehouse.fetch.connection import PORTS, ConnectionSettings, origin, origin_of
+from bakehouse.fetch.connection import PORTS, ConnectionSettings, is_link_local, origin, origin_of, refusal
 from bakehouse.fetch.credentials import LoginStore
 from bakehouse.fetch.faults import Fault, SourceError, connection_error, status_error
 from bakehouse.util.format import format_bytes, format_seconds
@@ -32,6 +32,13 @@ READ_SECONDS = 10.0
 _CHUNK = 1 << 16
 """Small, so that received bytes are kept if the connection breaks."""
 _MAX_REDIRECTS = 5
+MAX_REPLY_BYTES = 4 * 1024**2
+"""Limit of a response without another one. It is the limit of registries for manifests."""
+_REPLY_SECONDS = 60.0
+_REPLY_BYTES_PER_SECOND = 100_000
+"""Slowest transfer of a response that is kept in memory, after these seconds."""
+_NO_ENCODINGS = ("", "identity", "aws-chunked")
+"""S3 repeats `aws-chunked` of uploads, although it sends the object as it is."""
 _ANY = "*/*"
 _MAX_CONCURRENT_REQUESTS = 8
 _SLOW_SECONDS = 20.0
@@ -57,6 +64,10 @@ class HttpRequest:
     """Header for the server of `url` only; empty for none, None for the credentials of this machine."""
     is_redirected: bool = True
     """Follow redirects."""
+    max_bytes: int = MAX_REPLY_BYTES
+    """Limit of the response, after decompression."""
+    file: IO[bytes] | None = None
+    """File for the content of a success, at the position that the response states, instead of the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +79,7 @@ class HttpReply:
     headers: Mapping[str, str]
     """Their names are case-insensitive."""
     content: bytes
+    """At most `max_bytes` of the request."""
     authorization: str = ""
     """Header that was sent, so that it can be removed from messages."""
 
@@ -146,7 +158,7 @@ class HttpClient:
         """Return the response to a request, with any status. Raises SourceError without one."""
         response = self._send(request)
         try:
-            return response.reply()
+            return response.reply(request)
         finally:
             response.close()
 
@@ -158,6 +170,9 @@ class HttpClient:
                 reason = "its URL is invalid"
                 raise SourceError(reason, Fault.ADDRESS)
             url = urlsplit(request.url)
+            if is_link_local(url.hostname or ""):
+                reason = f"leads to `{url.hostname}`, a link-local address"
+                raise SourceError(reason, Fault.ADDRESS)
             if request.authorization is None:
                 login = self._logins.of(url) or login
                 authorization = basic_authorization(*login) if login else ""
@@ -170,6 +185,8 @@ class HttpClient:
             target = response.target
             with contextlib.suppress(ValueError):
                 target = urljoin(request.url, target)
+            if reason := refusal(request.url, target):
+                raise SourceError(reason, Fault.ADDRESS)
             if origin_of(target) != origin_of(request.url):
                 login, is_first_server = None, False
             request = _redirected(request, target, response.status)
@@ -205,6 +222,8 @@ class HttpClient:
     def _pool(self, proxy: str, *, is_checked: bool) -> "urllib3.PoolManager":
         import urllib3
 
+        from bakehouse.fetch import checked_connection
+
         with self._lock:
             if pool := self._pools.get((proxy, is_checked)):
                 return pool
@@ -216,6 +235,7 @@ class HttpClient:
             }
             if not proxy:
                 pool = urllib3.PoolManager(**options)
+                pool.pool_classes_by_scheme = checked_connection.POOLS
             else:
                 url = _proxy(proxy)
                 login = f"{unquote(url.username)}:{unquote(url.password or '')}" if url.username else None
@@ -269,35 +289,74 @@ class HttpResponse:
         self._response.release_conn()
 
     def chunks(self) -> Iterator[bytes]:
-        # Files are hashed as they are.
-        return self._chunks(is_decoded=False)
-
-    def _chunks(self, *, is_decoded: bool) -> Iterator[bytes]:
+        """Yield the bytes that were sent. Files are hashed as they are."""
         import urllib3
 
         try:
             # Yield even a few bytes at once, so that a slow source is detected.
-            while chunk := self._response.read1(_CHUNK, decode_content=is_decoded):
+            while chunk := self._response.read1(_CHUNK, decode_content=False):
                 yield chunk
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise connection_error(error, self._proxy, self._seconds) from None
 
     def text(self, limit: int) -> str:
         """Read a page. Raises SourceError if it has more than `limit` bytes, or is too slow."""
-        data, speed = bytearray(), TransferSpeed()
-        for chunk in self._chunks(is_decoded=True):
-            speed.add(len(chunk))
-            data += chunk
-            if len(data) > limit:
-                reason = f"answered with more than {format_bytes(limit)}"
-                raise SourceError(reason)
-        return data.decode(errors="replace")
+        return self._content(limit).decode(errors="replace")
 
-    def reply(self) -> HttpReply:
-        """Read the complete response."""
-        content = b"".join(self._chunks(is_decoded=True))
+    def reply(self, request: HttpRequest) -> HttpReply:
+        """Read the response within the limits of its request."""
+        content = b""
+        if request.file and self.status in (200, 206):
+            # Without support for ranges, the response is the whole file.
+            request.file.seek(self.start)
+            request.file.truncate()
+            for chunk in self._limited(request.max_bytes):
+                request.file.write(chunk)
+        else:
+            content = self._content(request.max_bytes)
         response = self._response
         return HttpReply(self.status, response.reason or "", response.headers, content, self._authorization)
+
+    def _content(self, limit: int) -> bytes:
+        data, until = bytearray(), time.monotonic() + _REPLY_SECONDS + limit / _REPLY_BYTES_PER_SECOND
+        for chunk in self._limited(limit):
+            data += chunk
+            if time.monotonic() > until:
+                reason = f"sent {format_bytes(len(data))} of its response in time: too slow"
+                raise SourceError(reason, Fault.SLOW)
+        return bytes(data)
+
+    def _limited(self, limit: int) -> Iterator[bytes]:
+        """Yield decompressed content; raise SourceError before it exceeds `limit`, or if it is too slow."""
+        count, speed = 0, TransferSpeed()
+        for chunk in self._decompressed():
+            speed.add(len(chunk))
+            count += len(chunk)
+            if count > limit:
+                reason = f"answered with more than {format_bytes(limit)}"
+                raise SourceError(reason)
+            yield chunk
+
+    def _decompressed(self) -> Iterator[bytes]:
+        """Yield chunks of limited size.
+
+        urllib3 before 2.6 decompresses all that it has received at once, in any encoding.
+        """
+        encodings = self._response.headers.get("Content-Encoding", "").lower().split(",")
+        names = [name.strip() for name in encodings if name.strip() not in _NO_ENCODINGS]
+        if names and names not in (["gzip"], ["x-gzip"]):
+            reason = f"answered in the encoding `{', '.join(names)[:40]}`, which was not requested"
+            raise SourceError(reason)
+        if not names:
+            yield from self.chunks()
+            return
+        from bakehouse.util.archive_reader import ArchiveError, decompress
+
+        try:
+            yield from decompress(self.chunks(), "gzip")
+        except ArchiveError:
+            reason = "closed the connection"
+            raise SourceError(reason, Fault.CUT_OFF) from None
 
 
 def basic_authorization(user: str, password: str) -> str:

@@ -16,6 +16,8 @@ _DOWN_SECONDS = 30.0
 _LOCAL_WORK_SECONDS = 1.0
 """Local work that takes longer than this, such as hashing, extends the limit."""
 _MAX_PAUSE = 15.0
+_MAX_SECONDS = 600.0
+"""Seconds for the retries of one operation without another deadline, even if a server asks for more."""
 _MAX_STALLS = 1
 """A server that times out twice is not tried again."""
 
@@ -38,14 +40,6 @@ class RetryPolicy:
         # Jitter: clients that failed together should not retry together.
         return min(self.pause * float(2**attempt), _MAX_PAUSE) * random.uniform(0.8, 1.0)
 
-    def wait(self, attempt: int, at_least: float = 0.0) -> bool:
-        """Pause before the next attempt; return False if the deadline would pass first."""
-        seconds = max(at_least, self.seconds(attempt))
-        if time.monotonic() + seconds >= self.until:
-            return False
-        time.sleep(seconds)
-        return True
-
 
 DOWNLOAD = RetryPolicy(attempts=2, pause=0.4)
 """Only one retry, because files have other sources."""
@@ -57,21 +51,27 @@ class Retries:
     def __init__(self, policy: RetryPolicy, attempts: int = 0) -> None:
         """`attempts` overrides the number of attempts in the policy."""
         self._policy, self._attempts = policy, attempts or policy.attempts
-        self._failures = self._stalls = 0
+        self.reset()
 
-    def add(self, *, may_pass: bool, is_stalled: bool = False) -> bool:
-        """Count a failed attempt; return whether another one is allowed."""
+    def add(self, *, may_pass: bool, is_stalled: bool = False, at_least: float = 0.0) -> bool:
+        """Count a failed attempt; return whether another one is allowed, and has time after a pause.
+
+        `at_least` is the pause that the server asks for, in seconds.
+        """
         self._failures += 1
         self._stalls += is_stalled
-        return may_pass and self._failures < self._attempts and self._stalls <= _MAX_STALLS
+        self._pause = max(at_least, self._policy.seconds(self._failures - 1))
+        has_time = time.monotonic() + self._pause < self._until
+        return may_pass and has_time and self._failures < self._attempts and self._stalls <= _MAX_STALLS
 
-    def wait(self, at_least: float = 0.0) -> bool:
-        """Pause before the next attempt; return False if the deadline would pass first."""
-        return self._policy.wait(self._failures - 1, at_least)
+    def wait(self) -> None:
+        """Pause before the next attempt."""
+        time.sleep(self._pause)
 
     def reset(self) -> None:
         """Forget the failures, because the operation has made progress."""
         self._failures = self._stalls = 0
+        self._until = min(self._policy.until, time.monotonic() + _MAX_SECONDS)
 
 
 class SourceBackoff:

@@ -2,11 +2,11 @@
 
 import hashlib
 import io
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.http_client import HttpClient, TransferSpeed
+from bakehouse.util import archive_reader
 from bakehouse.util.format import format_bytes
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ def read(web: HttpClient, link: "IndexFile") -> str:
         reason = f"states neither the metadata nor the size of `{link.file}`"
         raise SourceError(reason)
     try:
-        with zipfile.ZipFile(io.BufferedReader(_RemoteFile(web, link.url, link.size), _BUFFER)) as archive:
+        with archive_reader.open_zip(
+            io.BufferedReader(_RemoteFile(web, link.url, link.size), _BUFFER)
+        ) as archive:
             [member] = [info for info in archive.infolist() if _is_metadata(info.filename)]
             if member.file_size > _MAX_METADATA_BYTES:
                 reason = f"its metadata of `{link.file}` is larger than {format_bytes(_MAX_METADATA_BYTES)}"
                 raise SourceError(reason)
-            with archive.open(member) as file:
-                # `read()` without a limit would decompress a file of any size
-                return file.read(_MAX_METADATA_BYTES).decode(errors="replace")
+            return archive_reader.zip_content(archive, member, _MAX_METADATA_BYTES).decode(errors="replace")
     except SourceError:
         raise
     except Exception as error:

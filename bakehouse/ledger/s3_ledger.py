@@ -17,7 +17,7 @@ from typing import Any
 
 from bakehouse.errors import Diagnostic, PublishError, RecipeError
 from bakehouse.ledger.releases import LedgerEntry, ReleaseRecord
-from bakehouse.util.aws import AwsError, AwsFault, translate_errors
+from bakehouse.util.aws import AwsError, AwsFault, object_content, translate_errors
 from bakehouse.util.json_reader import parse_json
 
 _MAX_THREADS = 16
@@ -87,7 +87,7 @@ class S3Ledger:
         try:
             with translate_errors(f"read the ledger `{self.url}`"):
                 response = self._client.get_object(Bucket=self._bucket, Key=self._prefixed(name))
-                content = response["Body"].read()
+                content = object_content(response)
         except AwsError as error:
             if error.code in _MISSING:
                 return None
@@ -166,7 +166,7 @@ class S3Ledger:
         with translate_errors(f"{verb} the ledger `{self.url}`"):
             response = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
             # The connection may break while the body is read.
-            return response["Body"].read() if "Body" in response else response
+            return object_content(response) if "Body" in response else response
 
     def _publish_error(self, error: AwsError) -> PublishError:
         diagnostic = error.diagnostic

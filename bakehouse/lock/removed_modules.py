@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from bakehouse.lock.python import LockedFile
-from bakehouse.util import python_source
+from bakehouse.util import archive_reader, python_source
 
 _REMOVED = {
     "3.12": ("asynchat", "asyncore", "distutils", "imp", "smtpd"),
@@ -44,9 +44,9 @@ def warnings(
         if not file.file.endswith(".whl") or not path.is_file():
             continue
         try:
-            with zipfile.ZipFile(path) as archive:
+            with archive_reader.open_zip(path) as archive:
                 found = _Wheel(archive).first_import(gone)
-        except (OSError, ValueError, zipfile.BadZipFile):
+        except archive_reader.DAMAGED:
             continue
         if found:
             where, module = found
@@ -90,7 +90,7 @@ class _Wheel:
         Imports in `try`, `if` and functions do not count: they may never run, or may fail.
         """
         words = re.compile(rb"^(?:import|from)[ \t]+(?:%s)\b" % "|".join(gone).encode(), re.MULTILINE)
-        if not self._is_readable or not any(words.search(self._archive.read(path)) for path in self._modules):
+        if not self._is_readable or not any(words.search(self._content(path)) for path in self._modules):
             return None
         tops = (path for path in self._modules if path.count("/") == path.endswith("/__init__.py"))
         queue = sorted(path for path in tops if path.split("/")[0].removesuffix(".py") not in _NOT_IMPORTED)
@@ -106,10 +106,13 @@ class _Wheel:
                         queue.append(below)
         return None
 
+    def _content(self, path: str) -> bytes:
+        return archive_reader.zip_content(self._archive, path, _MAX_BYTES)
+
     def _imports(self, path: str) -> Iterator[str]:
         """Yield the names of the modules that the statements of a module import."""
         try:
-            body = python_source.parse(self._archive.read(path)).body
+            body = python_source.parse(self._content(path)).body
         except (SyntaxError, RecursionError):
             return
         package = path.removesuffix(".py").split("/")[:-1]

@@ -2,9 +2,6 @@
 
 import contextlib
 import re
-import tarfile
-import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from packaging.metadata import parse_email
@@ -14,6 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from bakehouse.lock.python import Metadata
+from bakehouse.util import archive_reader
 
 _MAX_BYTES = 1_000_000
 _SECTION = re.compile(r"\[(?P<extra>[^:\]]*)(?::(?P<marker>[^\]]+))?\]")
@@ -40,22 +38,9 @@ def recorded(sdist: Path) -> Metadata | None:
 def read(sdist: Path, pattern: str) -> str:
     """Return the text of a file below the top directory of the archive; empty if it has none."""
     path = re.compile(rf"(?:\./)?[^/]+/(?:src/)?{pattern}")
-    return next(_contents(sdist, path), b"").decode(errors="replace")
-
-
-def _contents(sdist: Path, path: re.Pattern[str]) -> Iterator[bytes]:
-    with contextlib.suppress(OSError, tarfile.TarError, zipfile.BadZipFile):
-        if zipfile.is_zipfile(sdist):
-            with zipfile.ZipFile(sdist) as archive:
-                for entry in archive.infolist():
-                    if path.fullmatch(entry.filename) and entry.file_size <= _MAX_BYTES:
-                        yield archive.read(entry)
-            return
-        with tarfile.open(sdist) as archive:
-            for member in archive:
-                if path.fullmatch(member.name) and member.isfile() and member.size <= _MAX_BYTES:
-                    content = archive.extractfile(member)
-                    yield content.read() if content else b""
+    with contextlib.suppress(archive_reader.ArchiveError):
+        return (archive_reader.find(sdist, path, _MAX_BYTES) or b"").decode(errors="replace")
+    return ""
 
 
 def _requires_txt(text: str) -> list[str]:

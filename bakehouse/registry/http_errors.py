@@ -136,6 +136,6 @@ def _seconds(retry_after: str) -> float:
     """Seconds in a `Retry-After` header, which has a number or a date."""
     if retry_after.isdecimal():
         return float(retry_after)
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):
         return max(0.0, email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time())
     return 0.0

@@ -91,7 +91,7 @@ class ArtifactRepository(Repository):
             manifest = self.manifest(digest)
             for layer in manifest.layers if manifest else ():
                 if layer.media_type == media_type and layer.bytes <= _MAX_DOCUMENT_BYTES:
-                    contents[digest] = self.blob(layer.digest)
+                    contents[digest] = self.blob(layer.digest, layer.bytes)
         return contents
 
     def attachments(self, subject: Digest) -> tuple[Digest, ...]:

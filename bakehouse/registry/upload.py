@@ -100,12 +100,15 @@ class Uploader:
                 is_lost = location is not None and (error.is_corrupted or error.status in _LOST_UPLOAD)
                 if error.is_corrupted and blob.is_damaged():
                     raise DamagedFileError from error
-                if not retries.add(may_pass=error.may_pass or is_lost, is_stalled=error.is_stalled):
+                if not retries.add(
+                    may_pass=error.may_pass or is_lost,
+                    is_stalled=error.is_stalled,
+                    at_least=error.retry_after,
+                ):
                     raise
                 delay = f" in {error.retry_after:.0f} s" if error.retry_after else ""
                 self.report(f"upload interrupted, resuming{delay}: {error.answer}")
-                if not retries.wait(error.retry_after):
-                    raise
+                retries.wait()
                 if error.is_corrupted or is_small:
                     location = None
 

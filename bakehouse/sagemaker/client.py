@@ -6,12 +6,14 @@ from datetime import datetime
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
-from bakehouse.util.aws import AwsError, AwsFault, translate_errors
+from bakehouse.util.aws import AwsError, AwsFault, object_content, translate_errors
 
 if TYPE_CHECKING:
     import boto3  # type: ignore[import-untyped]
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+_MAX_OBJECT_BYTES = 2_000_000_000
+"""Limit of downloads: archives of code, and models with test results."""
 _CONNECT_SECONDS, _READ_SECONDS = 10, 30
 
 
@@ -98,7 +100,7 @@ class TrainingService:
     def download(self, bucket: str, key: str) -> bytes:
         """Return an object of S3."""
         with translate_errors(f"download `s3://{bucket}/{key}`"):
-            return bytes(self._client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
+            return object_content(self._client("s3").get_object(Bucket=bucket, Key=key), _MAX_OBJECT_BYTES)
 
     def require_bucket(self, bucket: str, owner: str) -> None:
         """Check that the SDK's bucket belongs to `owner`; create it if it is missing."""

@@ -6,7 +6,6 @@ also uploads for a stopped job.
 
 import io
 import re
-import tarfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from bakehouse.sagemaker.launch import (
     send_and_follow,
 )
 from bakehouse.sagemaker.launch_report import LaunchReport
+from bakehouse.util import archive_reader
 from bakehouse.util.aws import AwsError
 from bakehouse.util.format import format_count
 from bakehouse.util.oci import region_of
@@ -177,11 +177,9 @@ def _results(service: TrainingService, name: str, launched: LaunchReport) -> dic
 
 def _member(content: bytes) -> str | None:
     try:
-        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-            for member in archive:
-                if re.sub(r"^\./", "", member.name) == RESULTS and member.size <= _MAX_RESULTS:
-                    file = archive.extractfile(member)
-                    return file.read().decode() if file else None
-    except (tarfile.TarError, EOFError, UnicodeDecodeError, OSError):
+        text = archive_reader.find(
+            io.BytesIO(content), re.compile(rf"(?:\./)?{re.escape(RESULTS)}"), _MAX_RESULTS
+        )
+        return text.decode() if text is not None else None
+    except ValueError:
         return None
-    return None

@@ -1,19 +1,21 @@
 """Changelogs of Debian packages: the vulnerabilities that newer versions fix."""
 
-import gzip
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
 from debian.debian_support import NativeVersion
 
+from bakehouse.util import archive_reader
 from bakehouse.util.deb import open_files
 
 _HEADER = re.compile(r"[a-z0-9][a-z0-9.+-]+ \((?P<version>[^()\s]+)\) (?P<suite>[^;]+);")
 _CVE = re.compile(r"CVE-[0-9]{4}-[0-9]{4,}")
 _FILE = re.compile(r"\./usr/share/doc/[^/]+/changelog(?P<debian>\.Debian)?\.gz")
+_MAX_BYTES = 64_000_000
 _REBUILD = re.compile(r"\+b[0-9]+$")
 
 
@@ -37,7 +39,8 @@ def read_changelog(deb: Path) -> tuple[ChangelogEntry, ...]:
             match = _FILE.fullmatch(member.name)
             content = archive.extractfile(member) if match and member.isfile() else None
             if match and content:
-                text = gzip.decompress(content.read()).decode("utf-8", errors="replace")
+                chunks = archive_reader.decompress(iter(partial(content.read, 1 << 16), b""), "gzip")
+                text = b"".join(archive_reader.limited(chunks, _MAX_BYTES)).decode("utf-8", errors="replace")
                 entries = tuple(parse(text))
                 if match["debian"]:
                     return entries

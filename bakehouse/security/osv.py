@@ -5,7 +5,6 @@ evaluation of ranges are those of the OSV schema, https://ossf.github.io/osv-sch
 """
 
 import zipfile
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from bakehouse.plan.model import Image
 from bakehouse.security.contents import python_packages
 from bakehouse.security.document import MAX_BYTES, DocumentError, DocumentValue, parse, read
 from bakehouse.security.findings import NotScanned, PackageFinding, Usage, Vulnerability, named
+from bakehouse.util import archive_reader
 from bakehouse.util.files import display_path
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
@@ -240,16 +240,15 @@ def _files(path: Path) -> Iterator[tuple[str, bytes]]:
         for file in sorted(path.rglob("*.json")):
             yield display_path(file), read(file)
         return
-    read_error = (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with archive_reader.open_zip(path) as archive:
             for info in archive.infolist():
                 if info.filename.endswith(".json"):
                     if info.file_size > MAX_BYTES:
                         message = f"`{info.filename}` is too large"
                         raise zipfile.BadZipFile(message)
-                    yield info.filename, archive.read(info)
-    except read_error as error:
+                    yield info.filename, archive_reader.zip_content(archive, info, MAX_BYTES)
+    except archive_reader.DAMAGED as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
         raise RecipeError(
             f"`{display_path(path)}` cannot be read as a zip archive: {reason}",

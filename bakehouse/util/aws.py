@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
+from bakehouse.util.format import format_bytes
 from bakehouse.util.suggest import nearest
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _UNNAMED = "the AWS session"
 _SESSION_NAME = "bakehouse"
 """Default name of the session in CloudTrail; AWS_ROLE_SESSION_NAME replaces it."""
 
+_CHUNK_BYTES = 1 << 20
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _NOT_ACCEPTED = {
     *("InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"),
@@ -87,6 +89,19 @@ class Access:
     """Use endpoints with FIPS 140 modules."""
     dual_stack: bool = False
     """Use endpoints with IPv6."""
+
+
+def object_content(response: Any, max_bytes: int = 16_000_000) -> bytes:
+    """Return the content of an object of S3. Raises AwsError if it is larger."""
+    content = bytearray()
+    # The last read, which is empty, checks the length.
+    while chunk := response["Body"].read(_CHUNK_BYTES):
+        content += chunk
+        if len(content) > max_bytes:
+            raise AwsError(
+                AwsFault.REJECTED, Diagnostic(f"the object has more than {format_bytes(max_bytes)}")
+            )
+    return bytes(content)
 
 
 class Aws:

@@ -1,18 +1,16 @@
 """Reader of Debian package files."""
 
 import io
-import lzma
 import tarfile
-import zlib
 from typing import BinaryIO, Literal
 
 from debian.arfile import ArError, ArFile
 
+from bakehouse.util import archive_reader
+
 DAMAGED = (
     ArError,
     tarfile.TarError,
-    lzma.LZMAError,
-    zlib.error,
     EOFError,
     ValueError,
     LookupError,
@@ -30,21 +28,8 @@ def unpacked(deb: BinaryIO, name: Literal["control.tar", "data.tar"]) -> bytes:
     """Return an uncompressed archive of a package. Raises ArError for other files."""
     for member in ArFile(fileobj=deb).getmembers():
         if member.name.startswith(name):
-            return _decompressed(member.name, member.read())
+            data = member.read()
+            content = archive_reader.decompress([data], archive_reader.compression_of(data))
+            return b"".join(archive_reader.limited(content, archive_reader.unpacked_limit(len(data))))
     message = f"the package has no `{name}`"
     raise ArError(message)
-
-
-def _decompressed(name: str, data: bytes) -> bytes:
-    match name.rpartition(".")[2]:
-        case "xz":
-            return lzma.decompress(data)
-        case "gz":
-            return zlib.decompress(data, wbits=31)
-        case "zst":
-            import zstandard
-
-            # python-debian would start `unzstd`
-            return zstandard.ZstdDecompressor().decompressobj().decompress(data)
-        case _:
-            return data

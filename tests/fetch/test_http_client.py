@@ -1,13 +1,15 @@
 """Connections to servers: proxies, certificates and logins; messages contain no credentials."""
 
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bakehouse.errors import EngineError
+from bakehouse.fetch import checked_connection, connection, http_client
 from bakehouse.fetch.connection import ConnectionSettings, Proxies, redacted
-from bakehouse.fetch.faults import SourceError
+from bakehouse.fetch.faults import Fault, SourceError
 from bakehouse.fetch.http_client import HttpClient
 from tests.support.fake_commands import put
 from tests.support.file_server import FileServer, basic, company_certificate, serving
@@ -191,3 +193,98 @@ def test_a_companys_certificate_is_trusted_where_it_is_named(tmp_path: Path) -> 
 def test_missing_certificates_are_named(server: FileServer, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"none\.pem` contains no readable certificates"):
         read(web(tmp_path, certificates=(tmp_path / "none.pem",)), server.url + "/file")
+
+
+METADATA = "169.254.169.254"
+NOTATIONS = [
+    *(METADATA, "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.43518", "169.16689662"),
+    *(
+        "[::ffff:169.254.169.254]",
+        "[64:ff9b::a9fe:a9fe]",
+        "[2002:a9fe:a9fe::]",
+        "[fe80::1]",
+        "[fe80::1%25eth0]",
+    ),
+    *("[fd00:ec2::254]", "169.254.170.2", "169.254.0.1"),
+]
+
+
+@pytest.mark.parametrize("host", NOTATIONS)
+def test_no_request_goes_to_a_metadata_service(server: FileServer, tmp_path: Path, host: str) -> None:
+    reason = f"leads to `{host.strip('[]')}`, a link-local address"
+    assert refusal(web(tmp_path), f"http://{host}/latest/meta-data/") == reason
+    server.redirects["/file"] = f"http://{host}/latest/meta-data/"
+    assert refusal(web(tmp_path), server.url + "/file") == reason
+    proxied = web(tmp_path, proxies=Proxies({"http": server.url}))
+    assert refusal(proxied, f"http://{host}/latest/meta-data/") == reason
+
+
+def test_no_request_goes_to_a_name_of_a_metadata_service(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the connection shows the address of a name."""
+    monkeypatch.setattr(checked_connection, "is_link_local", lambda host: host == "127.0.0.1")
+    url = server.url.replace("127.0.0.1", "localhost") + "/file"
+    assert refusal(web(tmp_path), url) == "leads to `127.0.0.1`, a link-local address"
+    assert server.paths == []
+    monkeypatch.undo()
+    assert read(web(tmp_path), url) == b"content"
+
+
+def test_a_redirect_does_not_leave_tls(server: FileServer, tmp_path: Path) -> None:
+    certificate = company_certificate(tmp_path)
+    with serving(certificate) as secure:
+        secure.redirects["/file"] = server.url + "/file"
+        client = web(tmp_path, certificates=(certificate,))
+        assert refusal(client, secure.url + "/file") == "leads from https to `http://127.0.0.1`"
+        assert server.paths == []
+        server.redirects["/file"], secure.files["/there"] = secure.url + "/there", b"secure"
+        assert read(client, server.url + "/file") == b"secure"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("https://a.example/", "https://b.example/", ""),
+        ("http://a.example/", "http://10.0.0.1/", ""),
+        ("http://127.0.0.1:1/", "http://localhost:2/", ""),
+        ("http://a.example/", "http://127.0.0.1:2375/", "leads to `127.0.0.1`, which is this machine"),
+        ("http://a.example/", "http://LOCALHOST./", "leads to `localhost.`, which is this machine"),
+        ("http://a.example/", "http://a.localhost/", "leads to `a.localhost`, which is this machine"),
+        ("http://a.example/", "http://2130706433/", "leads to `2130706433`, which is this machine"),
+        ("http://a.example/", "http://0/", "leads to `0`, which is this machine"),
+        ("http://10.0.0.1/", "http://[::1]/", "leads to `::1`, which is this machine"),
+        (
+            "http://10.0.0.1/",
+            "http://[::ffff:127.0.0.1]/",
+            "leads to `::ffff:127.0.0.1`, which is this machine",
+        ),
+        ("https://a.example/", "HTTP://a.example/", "leads from https to `http://a.example`"),
+    ],
+)
+def test_where_a_response_may_lead(source: str, target: str, reason: str) -> None:
+    assert connection.refusal(source, target) == reason
+
+
+def test_a_page_is_limited_while_it_is_read(server: FileServer, tmp_path: Path) -> None:
+    server.files["/bomb"], server.packs = bytes(30_000_000), True
+    tracemalloc.start()
+    with web(tmp_path).open(server.url + "/bomb", accept="text/html") as page:
+        start = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        with pytest.raises(SourceError, match=r"^answered with more than 1.0 MB$"):
+            page.text(1_000_000)
+    peak = tracemalloc.get_traced_memory()[1] - start
+    tracemalloc.stop()
+    assert peak < 4_000_000
+
+
+def test_an_answer_that_trickles_is_given_up(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "_REPLY_SECONDS", 0.1)
+    server.pause = 0.05
+    with web(tmp_path).open(server.url + "/file") as page, pytest.raises(SourceError) as caught:
+        page.text(1000)
+    assert caught.value.reason.startswith("sent ")
+    assert caught.value.fault is Fault.SLOW

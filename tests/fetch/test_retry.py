@@ -93,4 +93,9 @@ def test_pauses_double_up_to_a_limit() -> None:
 
 
 def test_no_retry_is_later_than_the_deadline(clock: Clock) -> None:
-    assert not RetryPolicy(until=clock.now + 1.0).wait(0, at_least=2.0)
+    assert not Retries(RetryPolicy(until=clock.now + 1.0)).add(may_pass=True, at_least=2.0)
+    retries = Retries(RetryPolicy())
+    assert retries.add(may_pass=True, at_least=599.0)
+    clock.now += 599.0
+    assert not retries.add(may_pass=True, at_least=2.0), "no policy waits for hours, whatever a server asks"
+    assert not Retries(RetryPolicy()).add(may_pass=True, at_least=float("inf"))

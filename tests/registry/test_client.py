@@ -2,10 +2,15 @@
 
 import base64
 import email.utils
+import gzip
 import json
+import random
+import re
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +18,13 @@ from bakehouse.errors import Reason
 from bakehouse.fetch.connection import ConnectionSettings
 from bakehouse.fetch.faults import Fault
 from bakehouse.fetch.http_client import HttpClient, HttpReply, HttpRequest, basic_authorization
-from bakehouse.fetch.retry import RetryPolicy
-from bakehouse.registry.client import Repository
-from bakehouse.registry.http_errors import RegistryError, without_secrets
+from bakehouse.fetch.retry import Retries, RetryPolicy
+from bakehouse.registry import client
+from bakehouse.registry.client import Repository, may_ask_for_token
+from bakehouse.registry.http_errors import RegistryError, error_in, without_secrets
 from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_MANIFEST, digest_of
 from bakehouse.registry.registry import Credentials
+from bakehouse.registry.upload import Blob, Uploader
 from bakehouse.util.oci import Digest
 from tests.support.proxy import LOST, Proxy, Reply, Request, error_body
 
@@ -404,3 +411,169 @@ def test_a_manifest_is_checked_against_the_digest_that_it_was_asked_by(server: S
     assert server.repository().manifest(digest_of(MANIFEST))
     with pytest.raises(RegistryError, match=f"the response for {BLOB} has another digest"):
         server.repository().manifest(BLOB)
+
+
+def challenge_of(realm: str) -> Reply:
+    return Reply(401, {"WWW-Authenticate": f'Bearer realm="{realm}",service="it"'})
+
+
+@pytest.mark.parametrize(
+    "realm", ["http://{other}/token", "http://localhost:{port}/token", "", "//{other}/token"]
+)
+def test_no_other_server_gets_the_password_for_a_token(server: Server, realm: str) -> None:
+    with Proxy(1).running() as other:
+        other.answers.append(lambda _: Reply(200, {}, b'{"token": "x"}'))
+        server.answers(challenge_of(realm.format(other=other.host, port=other.host.rpartition(":")[2])))
+        with pytest.raises(
+            RegistryError, match=r"^its token server `.*` is not its own, and gets no password$"
+        ):
+            server.repository().tags()
+        assert other.requests == []
+
+
+@pytest.mark.parametrize(
+    ("registry", "realm"),
+    [
+        ("registry-1.docker.io", "https://auth.docker.io/token"),
+        ("registry.gitlab.com", "https://gitlab.com/jwt/auth"),
+        ("registry.company.example", "https://gitlab.company.example:8443/jwt/auth"),
+        ("registry.eu.company.example", "https://auth.company.example/token"),
+        ("ghcr.io", "https://ghcr.io/token"),
+        ("harbor.company.co.uk:8443", "https://harbor.company.co.uk/service/token"),
+        ("10.0.0.1:5000", "https://10.0.0.1:5001/auth"),
+    ],
+)
+def test_the_token_server_of_a_domain_gets_the_password(registry: str, realm: str) -> None:
+    assert may_ask_for_token(f"https://{registry}/v2/", realm, has_password=True)
+
+
+@pytest.mark.parametrize(
+    ("registry", "realm"),
+    [
+        ("registry.company.example", "http://registry.company.example/token"),
+        ("registry.company.example", "https://evil.example/token"),
+        ("registry.company.example", "https://company.example.evil.example/token"),
+        ("registry.company.example", "https://registry.company.example@evil.example/token"),
+        ("company.co.uk", "https://evil.co.uk/token"),
+        ("registry.co.uk", "https://evil.co.uk/token"),
+        ("10.0.0.1", "https://10.0.0.2/token"),
+        ("10.0.0.1", "https://2.0.0.1/token"),
+        ("[fd00::1]", "https://[fd00::2]/token"),
+        ("registry.company.example", "https://registry/token"),
+        ("registry", "https://company/token"),
+        ("registry.company.example", "ftp://registry.company.example/token"),
+        ("registry.company.example", "https://[/token"),
+    ],
+)
+def test_a_token_server_elsewhere_gets_no_password(registry: str, realm: str) -> None:
+    assert not may_ask_for_token(f"https://{registry}/v2/", realm, has_password=True)
+
+
+def test_a_token_without_a_password_may_come_from_elsewhere_over_tls() -> None:
+    registry = "https://registry.company.example/v2/"
+    assert may_ask_for_token(registry, "https://auth.example/token", has_password=False)
+    for realm in ("http://auth.example/token", "https://127.0.0.1/token", "https://169.254.169.254/token"):
+        assert not may_ask_for_token(registry, realm, has_password=False)
+
+
+def test_a_manifest_is_checked_against_the_digest_that_its_response_states(server: Server) -> None:
+    headers = {"Content-Type": DOCKER_MANIFEST, "Docker-Content-Digest": BLOB}
+    server.answers(Reply(200, headers, MANIFEST))
+    with pytest.raises(RegistryError, match=r"^the response for latest has another digest$"):
+        server.repository().manifest("latest")
+
+
+@pytest.mark.parametrize("stated", [BLOB, "sha256:abc", "", "x" * 100])
+def test_a_digest_that_is_stated_for_another_one_is_not_believed(server: Server, stated: str) -> None:
+    manifest = Reply(200, {"Content-Type": DOCKER_MANIFEST}, MANIFEST)
+    server.answers(Reply(200, {**manifest.headers, "Docker-Content-Digest": stated}), manifest)
+    assert server.repository().digest_of(digest_of(MANIFEST)) == digest_of(MANIFEST)
+
+
+BOMB = gzip.compress(bytes(40_000_000))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "message"),
+    [
+        ("gzip", BOMB, "answered with more than 4.2 MB"),
+        ("", bytes(5_000_000), "answered with more than 4.2 MB"),
+        ("deflate", BOMB, "answered in the encoding `deflate`, which was not requested"),
+        ("gzip, gzip", BOMB, "answered in the encoding `gzip, gzip`, which was not requested"),
+        ("zstd", BOMB, "answered in the encoding `zstd`, which was not requested"),
+        ("gzip", BOMB[:-9], "answered with more than 4.2 MB"),
+        ("gzip", b"no gzip", "closed the connection"),
+    ],
+)
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_is_limited_while_it_is_read(
+    server: Server, encoding: str, body: bytes, message: str, status: int
+) -> None:
+    """A response of 0.7 MB took 1.4 GB of memory."""
+    server.answers(Reply(status, {"Content-Encoding": encoding} if encoding else {}, body))
+    tracemalloc.start()
+    with pytest.raises(RegistryError, match=f"^{re.escape(message)}$"):
+        server.repository().manifest("latest")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16_000_000
+
+
+def test_a_list_of_tags_is_limited_in_all(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_MAX_LIST_BYTES", 100)
+    page = json.dumps({"tags": ["a" * 40]}).encode()
+    server.answers(
+        *(Reply(200, {"Link": f'<tags/list?last={number}>; rel="next"'}, page) for number in range(9)),
+        Reply(200, {}, page),
+    )
+    with pytest.raises(RegistryError, match=r"^the list `tags/list\?last=1` never ends$"):
+        server.repository().tags()
+
+
+def test_no_time_to_come_back_is_waited_for_without_end(server: Server) -> None:
+    server.answers(Reply(429, {"Retry-After": "86400"}))
+    began = time.monotonic()
+    with pytest.raises(RegistryError) as caught:
+        Repository(server, "bakehouse/mpi-cpu", RetryPolicy()).tags()
+    assert time.monotonic() - began < 5
+    assert caught.value.retry_after == 86400
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "-1", "1e9", "Thu, 01 Jan 9999 00:00:00 -0000", "x", "\u0663"])
+def test_a_time_to_come_back_may_be_anything(text: str) -> None:
+    error = error_in(HttpReply(429, "", {"Retry-After": text}, b""), None)
+    assert not Retries(RetryPolicy(until=time.monotonic() - 1)).add(may_pass=True, at_least=error.retry_after)
+
+
+@pytest.mark.parametrize("has_ranges", [True, False])
+def test_a_blob_is_written_while_it_is_received(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_ranges: bool
+) -> None:
+    monkeypatch.setattr(client, "_PART_BYTES", 3_000_000)
+    content = random.Random(1).randbytes(8_000_000)
+
+    def answer(request: Request) -> Reply:
+        first, last = map(int, request.headers["Range"].removeprefix("bytes=").split("-"))
+        if not has_ranges:
+            return Reply(200, {}, content)
+        return Reply(206, {"Content-Range": f"bytes {first}-{last}/8000000"}, content[first : last + 1])
+
+    # The second part is cut off, and sent again
+    first: tuple[Reply | Callable[[Request], Reply], ...] = (answer, LOST) if has_ranges else ()
+    server.answers(*first, answer)
+    server.repository().download(digest_of(content), len(content), tmp_path / "blob")
+    assert (tmp_path / "blob").read_bytes() == content
+    assert len(server.request_lines) == (4 if has_ranges else 1)
+
+
+def test_a_blob_is_no_larger_than_stated(server: Server, tmp_path: Path) -> None:
+    server.answers(Reply(200, {}, b"content"))
+    with pytest.raises(RegistryError, match=r"^answered with more than 6 bytes$"):
+        server.repository().download(BLOB, 6, tmp_path / "blob")
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "[fd00:ec2::254]"])
+def test_no_upload_goes_to_a_metadata_service(server: Server, host: str) -> None:
+    server.answers(Reply(202, {"Location": f"http://{host}/latest/meta-data/"}))
+    with pytest.raises(RegistryError, match=r"^leads to `[0-9a-f.:]+`, a link-local address$"):
+        Uploader(server.repository()).upload(Blob(BLOB, 7, b"content"))

@@ -371,7 +371,9 @@ def _read_tags(document: bytes) -> None:
 
 
 def _read_token(document: bytes) -> None:
-    challenge = _response(401, WWW_Authenticate='Bearer realm="https://auth.example/token",service="x"')
+    challenge = _response(
+        401, WWW_Authenticate='Bearer realm="https://auth.registry.example/token",service="x"'
+    )
     with _registry(challenge, _response(200, document), _response(200, b"{}")) as repository:
         repository.ping()
 

@@ -382,7 +382,7 @@ REFERRERS = _json({"manifests": [{"digest": DIGEST, "size": 10, "mediaType": OCI
 HEADERS = _json(
     [
         {
-            "WWW-Authenticate": 'Bearer realm="https://auth.example/token",service="x",scope="a:b:pull"',
+            "WWW-Authenticate": 'Bearer realm="https://auth.registry.example/token",service="x",scope="a:b:pull"',
             "Retry-After": "1",
         },
         {
