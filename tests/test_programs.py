@@ -69,6 +69,8 @@ def starts(tree: ast.AST) -> Iterator[int]:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=attr)):
                 if module in MODULES and attr in STARTERS:
                     yield node.lineno
+            case ast.Call(func=ast.Name(id="start_service")):
+                yield node.lineno
             case ast.ImportFrom(module=module) if module in MODULES:
                 if STARTERS & {alias.name for alias in node.names}:
                     yield node.lineno

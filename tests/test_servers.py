@@ -71,6 +71,7 @@ def starts_programs(code: str) -> bool:
     return any(
         (isinstance(node, ast.Attribute) and node.attr in ("Popen", "create_subprocess_exec", "spawnl"))
         or (isinstance(node, ast.keyword) and node.arg == "start_new_session")
+        or (isinstance(node, ast.Call) and ast.unparse(node.func) == "start_service")
         or (isinstance(node, ast.Constant) and node.value in ("setsid", "nohup", "--detach"))
         for node in nodes
     )
@@ -106,6 +107,21 @@ def test_the_table_names_each_module_that_starts_a_server_program(listed: set[st
     assert starting() >= PROGRAMS.keys()
 
 
+def test_only_one_function_starts_programs_that_outlive_their_caller() -> None:
+    """It gives them an environment of their own."""
+    detached = {
+        name
+        for name, code in modules().items()
+        for node in ast.walk(ast.parse(code))
+        if (isinstance(node, ast.keyword) and node.arg in ("start_new_session", "process_group"))
+        or (isinstance(node, ast.Constant) and node.value in ("setsid", "nohup"))
+    }
+
+    assert detached == {"bakehouse/util/process.py", "bakehouse/probes/remote_smoke.py"}, (
+        "the latter is a container's"
+    )
+
+
 def test_the_table_names_no_other_code(listed: set[str]) -> None:
     assert [name for name in listed if not (HOME / name).is_file()] == []
     # It starts its engine with the functions of `dockerd`.
@@ -132,4 +148,5 @@ def test_a_server_is_found(code: str) -> None:
 def test_a_detached_program_is_found() -> None:
     assert starts_programs("subprocess.Popen(['dockerd'])")
     assert starts_programs("subprocess.run(['setsid', 'dockerd'])")
+    assert starts_programs("start_service(['dockerd'], output)")
     assert not starts_programs("subprocess.run(['true'])")

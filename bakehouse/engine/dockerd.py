@@ -22,7 +22,7 @@ from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util.files import write_whole
 from bakehouse.util.heartbeat import Heartbeat
-from bakehouse.util.process import MISSING_PROGRAM
+from bakehouse.util.process import MISSING_PROGRAM, start_service
 from bakehouse.util.terminal import Reporter
 
 START_SECONDS = 60
@@ -32,6 +32,11 @@ FLEET_GIGABYTES = 40
 """Size of a build cache for the catalogue's images. The CUDA image has 5 GB. The store keeps layers
 compressed and unpacked, and the stages that layers are copied from take the same space again."""
 MIN_GIGABYTES = 10
+_VARIABLES = (
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+    *("SSL_CERT_DIR", "SSL_CERT_FILE", "DOCKER_RAMDISK", "DOCKER_TMPDIR"),
+)
+"""Variables of dockerd; it pulls images through the proxies."""
 BRIDGE = "docker0"
 INTERFACES = Path("/sys/class/net")
 _SET = "3"
@@ -202,9 +207,9 @@ def _launch(paths: DaemonPaths, report: Reporter) -> int:
         command += ["--data-root", str(paths.data_root)]
     report(f"starting dockerd (log: {paths.log})")
     # The shell detaches dockerd and prints its process id: dockerd outlives Bakehouse and gets no Ctrl-C.
-    shell = ["setsid", "sh", "-c", '"$@" >"$0" 2>&1 </dev/null & echo $!', str(paths.log), *command]
-    environment = {**os.environ, "PATH": program_path()}
-    return int(subprocess.run(shell, cwd="/", env=environment, check=True, stdout=subprocess.PIPE).stdout)
+    shell = ["sh", "-c", '"$@" >"$0" 2>&1 </dev/null & echo $!', str(paths.log), *command]
+    with start_service(shell, subprocess.PIPE, _VARIABLES, program_path()) as started:
+        return int(started.communicate()[0])
 
 
 def write_configuration(paths: DaemonPaths, file: Path, owner: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,12 +4,34 @@ Only an established connection shows the address, because a name can have anothe
 """
 
 import socket
-
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from functools import cache
+from typing import Any
 
 from bakehouse.fetch.connection import is_link_local
 from bakehouse.fetch.faults import Fault, SourceError
+
+
+@cache
+def pools() -> dict[str, Any]:
+    """Return the classes of connection pools by scheme."""
+    from urllib3.connection import HTTPConnection, HTTPSConnection
+    from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+    class Connection(HTTPConnection):
+        def _new_conn(self) -> socket.socket:
+            return _checked(super()._new_conn())
+
+    class TlsConnection(HTTPSConnection):
+        def _new_conn(self) -> socket.socket:
+            return _checked(super()._new_conn())
+
+    class Pool(HTTPConnectionPool):
+        ConnectionCls = Connection
+
+    class TlsPool(HTTPSConnectionPool):
+        ConnectionCls = TlsConnection
+
+    return {"http": Pool, "https": TlsPool}
 
 
 def _checked(connection: socket.socket) -> socket.socket:
@@ -19,24 +41,3 @@ def _checked(connection: socket.socket) -> socket.socket:
         reason = f"leads to `{address}`, a link-local address"
         raise SourceError(reason, Fault.ADDRESS)
     return connection
-
-
-class _Connection(HTTPConnection):
-    def _new_conn(self) -> socket.socket:
-        return _checked(super()._new_conn())
-
-
-class _TlsConnection(HTTPSConnection):
-    def _new_conn(self) -> socket.socket:
-        return _checked(super()._new_conn())
-
-
-class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _TlsPool(HTTPSConnectionPool):
-    ConnectionCls = _TlsConnection
-
-
-POOLS = {"http": _Pool, "https": _TlsPool}

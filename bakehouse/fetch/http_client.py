@@ -235,7 +235,7 @@ class HttpClient:
             }
             if not proxy:
                 pool = urllib3.PoolManager(**options)
-                pool.pool_classes_by_scheme = checked_connection.POOLS
+                pool.pool_classes_by_scheme = checked_connection.pools()
             else:
                 url = _proxy(proxy)
                 login = f"{unquote(url.username)}:{unquote(url.password or '')}" if url.username else None

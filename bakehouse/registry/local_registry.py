@@ -22,7 +22,13 @@ from bakehouse.util.deadline import OverdueError
 from bakehouse.util.file_lock import exclusive, join_shared, shared
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_bytes
+from bakehouse.util.process import start_service
 
+_DOCKER_VARIABLES = (
+    *("DOCKER_API_VERSION", "DOCKER_CERT_PATH", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_HOST"),
+    *("DOCKER_TLS", "DOCKER_TLS_VERIFY", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR"),
+)
+"""Variables that lead the docker client to its engine."""
 _OWNER_HEADER = "Bakehouse-Registry"
 IN_VOLUME = "its images are in a volume of the engine"
 _SCARCE_BYTES = 64 * 1024**2
@@ -203,13 +209,8 @@ class EmbeddedRegistry(NamedRegistry):
         machine = tempdir.run_id().partition("-")[0]
         arguments = (*self._locks, str(self._port), machine, *self._options(self._container()))
         with self._log.open("wb") as log:
-            keeper = subprocess.Popen(
-                [sys.executable, "-I", registry_keeper.__file__, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                # Ctrl-C at the terminal must interrupt the push, not the registry.
-                start_new_session=True,
+            keeper = start_service(
+                [sys.executable, "-I", registry_keeper.__file__, *arguments], log, _DOCKER_VARIABLES
             )
         deadline = time.monotonic() + self._start_seconds
         while time.monotonic() < deadline and keeper.poll() is None:

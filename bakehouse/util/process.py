@@ -1,4 +1,4 @@
-"""Child processes that end with this process."""
+"""Child processes: those that end with this process, and services that may outlive it."""
 
 import contextlib
 import functools
@@ -13,6 +13,7 @@ from typing import IO
 
 MISSING_PROGRAM = (FileNotFoundError, PermissionError)
 """Errors for programs that are not on PATH. The second one occurs if a directory of PATH is not readable."""
+_SERVICE_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
 _GRACE_SECONDS = 15.0
 _TICK_SECONDS = 0.25
 
@@ -54,6 +55,27 @@ def running(
             if pipe:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
+
+
+def start_service(
+    command: Sequence[str], output: IO[bytes] | int, variables: Collection[str], path: str = ""
+) -> subprocess.Popen[bytes]:
+    """Start a program that may outlive this process. Ctrl-C does not reach it.
+
+    Other programs can read its environment in /proc for as long as it runs, so it gets only `variables`, and
+    those that each program needs. `path` replaces its PATH.
+    """
+    names = (*_SERVICE_VARIABLES, *variables)
+    environment = {name: os.environ[name] for name in names if name in os.environ}
+    return subprocess.Popen(
+        command,
+        cwd="/",
+        env={**environment, **({"PATH": path} if path else {})},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
 
 
 def read(sinks: Mapping[IO[bytes], Callable[[bytes], None]], tick: Callable[[], None]) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -105,6 +106,23 @@ def test_an_engine_listens_on_a_unix_socket_only(tmp_path: Path) -> None:
     hosts = [value for name, value in itertools.pairwise(arguments) if name == "--host"]
     assert hosts == [f"unix://{tmp_path}/docker.sock"]
     assert "hosts" not in json.loads(paths.configuration.read_text())
+
+
+def test_an_engine_gets_no_secret_of_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-4711")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example")
+    program = tmp_path / "dockerd"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    process = dockerd._launch(DaemonPaths.below(tmp_path, (str(program),)), print)
+    try:
+        environment = Path(f"/proc/{process}/environ").read_text()
+    finally:
+        os.kill(process, signal.SIGKILL)
+
+    assert "canary-4711" not in environment
+    assert "HTTPS_PROXY=http://proxy.example" in environment.split("\0")
+    assert f"PATH={dockerd.program_path()}" in environment.split("\0")
 
 
 def test_nothing_to_clear(paths: DaemonPaths) -> None:

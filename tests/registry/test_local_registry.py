@@ -1,5 +1,6 @@
 """The local registry, with a docker client that starts no container."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -118,6 +119,22 @@ def test_a_kept_registry_runs_until_it_is_stopped(project: ProjectSettings) -> N
     assert registry.is_running()
     assert registry.stop()
     assert not registry.is_running()
+
+
+def test_no_process_of_it_gets_a_secret_of_the_shell(
+    project: ProjectSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other programs of the user could read it in /proc for as long as the registry is kept."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-4711")
+    with local_registry(project, print):
+        texts = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                texts.append(path.read_bytes().decode(errors="replace"))
+    ours = [text for text in texts if str(project.user_state.parent / "commands") in text]
+
+    assert len(ours) >= 2, "the keeper and `docker run`"
+    assert [text for text in texts if "canary-4711" in text] == []
 
 
 def test_without_keep_it_ends_with_its_last_user(project: ProjectSettings) -> None:
