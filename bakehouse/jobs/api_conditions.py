@@ -1,9 +1,10 @@
 """Checks of the fields of a request: each value with the API's model, and conditions between fields."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from bakehouse.jobs import rules
-from bakehouse.jobs.api_fields import CHANNELS, ApiField, field_problems
+from bakehouse.jobs.api_fields import CHANNELS, ApiField, api_names, field_problems, find_shape
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.training_request import TrainingRequest
 from bakehouse.util.format import format_names
@@ -20,8 +21,8 @@ _IMAGE, _ALGORITHM = "AlgorithmSpecification.TrainingImage", "AlgorithmSpecifica
 _REPOSITORY = "AlgorithmSpecification.TrainingImageConfig"
 _CHECKPOINTS, _LOCAL_CHECKPOINTS = "CheckpointConfig.S3Uri", "CheckpointConfig.LocalPath"
 _SUBNETS, _SECURITY_GROUPS = "VpcConfig.Subnets", "VpcConfig.SecurityGroupIds"
-_OWN_RULES = {_TYPE, _COUNT, _GROUPS, _KEEP_ALIVE, _IMAGE}
-"""Fields whose limits have rules of their own."""
+_OWN_RULES = {_TYPE, _COUNT, _KEEP_ALIVE, _IMAGE}
+"""Fields of the SDK's classes whose limits have rules of their own."""
 _DAY = 24 * 60 * 60
 _MAX_RUN_SECONDS = 28 * _DAY
 _DEFAULT_RUN = _DAY
@@ -34,8 +35,9 @@ def check_fields(request: TrainingRequest, findings: Findings) -> None:
     if request.is_local:
         return
     is_trainer = request.sender == "ModelTrainer"
+    own_rules = {_TYPE} if request.sender == "API" else _OWN_RULES
     for field in request.fields:
-        if field.path in _OWN_RULES:
+        if field.path in own_rules:
             continue
         for problem in field_problems(field, snake_case=is_trainer):
             # botocore reports wrong types in a request itself.
@@ -46,6 +48,7 @@ def check_fields(request: TrainingRequest, findings: Findings) -> None:
     _check_resources(fields, findings)
     _check_vpc(fields, findings)
     _check_checkpoints(fields, findings)
+    _check_documented(fields, request, findings)
     if request.sender == "API" and fields:
         _check_algorithm(fields, findings)
 
@@ -129,9 +132,27 @@ def _check_resources(fields: Mapping[str, ApiField], findings: Findings) -> None
         if others:
             message = f"can't be used with {format_names(others, ' and ')}"
             findings.at(rules.PREFERENCES, fields[_PREFERENCES].name, message, "remove one of them")
+        _check_preferences(fields, findings)
     for path in (f"{_RESOURCES}.SelectedInstanceType", f"{_RESOURCES}.SelectedInstanceCount"):
         if path in fields:
             findings.at(rules.READ_ONLY, fields[path].name, "is only in responses of the API", "remove it")
+
+
+def _check_preferences(fields: Mapping[str, ApiField], findings: Findings) -> None:
+    name, preferences = fields[_PREFERENCES].name, [value for _, value in _lists(fields, _PREFERENCES)]
+    with_count = sum("InstanceCount" in preference for preference in preferences)
+    count = fields[_COUNT].name if _COUNT in fields else ""
+    hint = "set the instance count in each of them, or once for the job"
+    if 0 < with_count < len(preferences):
+        findings.at(rules.PREFERENCES, name, "has instance counts in some of the preferences only", hint)
+    elif with_count and count:
+        findings.at(rules.PREFERENCES, name, f"has instance counts, and `{count}` is set too", hint)
+    elif preferences and not with_count and not count:
+        findings.at(rules.PREFERENCES, name, "has no instance count", hint)
+    plan = fields.get(f"{_RESOURCES}.TrainingPlanArn")
+    if plan and any("TrainingPlanArns" in preference for preference in preferences):
+        message = f"has training plans, and `{plan.name}` is set too"
+        findings.at(rules.PREFERENCES, name, message, "remove one of them")
 
 
 def _check_vpc(fields: Mapping[str, ApiField], findings: Findings) -> None:
@@ -162,6 +183,78 @@ def _check_checkpoints(fields: Mapping[str, ApiField], findings: Findings) -> No
         name = _name(fields, _CHECKPOINTS, _SPOT)
         message = "starts an interrupted job again without its checkpoints"
         findings.at(rules.SPOT_CHECKPOINTS, fields[_SPOT].name, message, f"set `{name}`")
+
+
+def _lists(fields: Mapping[str, ApiField], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the elements of a list of structures, each with its name and with the names of the API."""
+    field = fields.get(path)
+    for index, element in enumerate(field.value if field and isinstance(field.value, list) else []):
+        if isinstance(element, dict) and field:
+            yield f"{field.name}[{index}]", api_names(find_shape(path).member, element)
+
+
+def _check_documented(fields: Mapping[str, ApiField], request: TrainingRequest, findings: Findings) -> None:
+    """Check conditions of the documentation. A test has each of its sentences, with its rule."""
+    for path, key in _UNIQUE:
+        seen: dict[object, str] = {}
+        for name, element in _lists(fields, path):
+            value = element.get(key)
+            first = seen.setdefault(value, name) if isinstance(value, str) else name
+            if first != name:
+                findings.at(rules.UNIQUE, name, f"and `{first}` are both for `{value}`", "remove one of them")
+    mode = fields.get("AlgorithmSpecification.TrainingInputMode")
+    for name, channel in _lists(fields, CHANNELS):
+        source = channel.get("DataSource")
+        s3 = source.get("S3DataSource") if isinstance(source, dict) else None
+        own_mode = channel.get("InputMode") or (mode.value if mode else "File")
+        if own_mode != "Pipe":
+            hint = "set the input mode of the channel to `Pipe`"
+            if isinstance(s3, dict) and s3.get("S3DataType") == "AugmentedManifestFile":
+                message = f"is an augmented manifest in the input mode `{own_mode}`"
+                findings.at(rules.AUGMENTED, name, message, hint)
+            if channel.get("CompressionType") not in (None, "None"):
+                message = f"is compressed in the input mode `{own_mode}`"
+                findings.at(rules.COMPRESSED, name, message, f"{hint}, or leave the compression out")
+        access = s3.get("ModelAccessConfig") if isinstance(s3, dict) else None
+        if isinstance(access, dict) and access.get("AcceptEula") is False:
+            findings.at(rules.EULA, name, "does not accept the license", "read it, and set `AcceptEula`")
+    eula = fields.get("ServerlessJobConfig.AcceptEula")
+    if eula and eula.value is False:
+        findings.at(rules.EULA, eula.name, "is false", "read the license, and set it to true")
+    interval = fields.get("ProfilerConfig.ProfilingIntervalInMilliseconds")
+    if interval and type(interval.value) is int and interval.value not in _INTERVALS:
+        hint = f"use {', '.join(map(str, _INTERVALS))}"
+        findings.at(rules.VALUES, interval.name, f"is {interval.value}", hint)
+    length = fields.get("ServerlessJobConfig.SequenceLength")
+    number = length.value.removesuffix("K") if length and isinstance(length.value, str) else ""
+    if length and number.isdecimal() and not 1 <= int(number) <= _MAX_LENGTH:
+        findings.at(rules.VALUES, length.name, f"is {length.value}", f"use 1K to {_MAX_LENGTH}K")
+    key_field = fields.get(f"{_RESOURCES}.VolumeKmsKeyId")
+    for group in request.groups if key_field else ():
+        family = group.instance_type.removeprefix("ml.").partition(".")[0]
+        if key_field and ("d" in family or family.startswith(_LOCAL_STORAGE)):
+            message = f"can't be used with `{group.instance_type}`, which has local storage"
+            hint = "remove it: the instance encrypts its local storage"
+            findings.at(rules.VOLUME_KEY, key_field.name, message, hint)
+    pending = fields.get(f"{_LIMITS}.MaxPendingTimeInSeconds")
+    lacks_accelerator = [group.gpus == 0 and not group.neuron_architecture for group in request.groups]
+    if pending and lacks_accelerator and all(lacks_accelerator) and _PREFERENCES not in fields:
+        message = "has no effect, because the instances have no GPUs or Neuron devices"
+        findings.at(rules.PENDING, pending.name, message, "remove it")
+
+
+_UNIQUE = (
+    ("Tags", "Key"),
+    ("DebugRuleConfigurations", "RuleConfigurationName"),
+    ("ProfilerRuleConfigurations", "RuleConfigurationName"),
+    ("DebugHookConfig.CollectionConfigurations", "CollectionName"),
+    (_PREFERENCES, "InstanceType"),
+)
+"""Lists whose elements have a name of their own."""
+_MAX_LENGTH = 1024
+_INTERVALS = (100, 200, 500, 1000, 5000, 60000)
+_LOCAL_STORAGE = ("g5", "g6", "p5", "trn1")
+"""Families with local storage, besides those with a `d` (sagemaker 2.257.7: utils.py)."""
 
 
 def _check_algorithm(fields: Mapping[str, ApiField], findings: Findings) -> None:

@@ -29,7 +29,7 @@ _CHARACTERS = {
     r"\p{Z}": r" \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
 }
 r"""Java's character classes in Python's syntax within brackets. `\w` adds `_`, as the model does."""
-_TYPE = "InstanceType"
+_INSTANCE_TYPE = "TrainingInstanceType"
 """AWS adds instance types faster than botocore is updated, so an unknown one is a warning of its own rule."""
 
 _COMPLETED = ("AlgorithmSpecification", "ResourceConfig", "OutputDataConfig", "StoppingCondition")
@@ -128,6 +128,20 @@ def member_name(member: str, *, snake_case: bool) -> str:
     return str(xform_name(member)) if snake_case else member
 
 
+def api_names(shape: Any, value: object) -> Any:
+    """Return a value with the API's names of its fields, which may be those of SDK v3."""
+    if shape.type_name == "list" and isinstance(value, list):
+        return [api_names(shape.member, element) for element in value]
+    if shape.type_name != "structure" or not isinstance(value, dict):
+        return value
+    members = {member_name(member, snake_case=True): member for member in shape.members}
+    names = {name: members.get(name, name) for name in value}
+    return {
+        names[name]: api_names(shape.members[names[name]], item) if names[name] in shape.members else item
+        for name, item in value.items()
+    }
+
+
 def field_problems(field: ApiField, *, snake_case: bool = False) -> Iterator[FieldProblem]:
     """Yield the problems that the model has with the value of a field."""
     yield from _problems(find_shape(field.path), field.value, field.name, snake_case)
@@ -136,7 +150,8 @@ def field_problems(field: ApiField, *, snake_case: bool = False) -> Iterator[Fie
 def _problems(shape: Any, value: object, name: str, snake_case: bool) -> Iterator[FieldProblem]:
     kind, noun = _TYPES[shape.type_name]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        yield FieldProblem(f"`{name}` must be {noun}", "", is_type=True)
+        # botocore takes true and false for numbers.
+        yield FieldProblem(f"`{name}` must be {noun}", "", is_type=not (kind is int and value in (0, 1)))
         return
     yield from _limit_problems(shape, value, name)
     if isinstance(value, list):
@@ -149,7 +164,7 @@ def _problems(shape: Any, value: object, name: str, snake_case: bool) -> Iterato
     elif isinstance(value, dict):
         for member, inner in shape.members.items():
             own_name = member_name(member, snake_case=snake_case)
-            if value.get(own_name) is not None and member != _TYPE:
+            if value.get(own_name) is not None and inner.name != _INSTANCE_TYPE:
                 yield from _problems(inner, value[own_name], f"{name}.{own_name}", snake_case)
 
 

@@ -47,8 +47,21 @@ class Shape:
 @cache
 def request_shape() -> Shape:
     """Return the type of the request."""
-    definitions = derived("api-model", (os.environ.get("AWS_DATA_PATH", ""),), _read_definitions, ())
+    definitions = _definitions()
     return Shape(next(iter(definitions)), definitions)
+
+
+@cache
+def botocore_shape() -> Any:
+    """Return the type of the request as botocore's own class, which takes long to import."""
+    from botocore.model import ShapeResolver  # type: ignore[import-untyped]
+
+    definitions = _definitions()
+    return ShapeResolver(definitions).get_shape_by_name(next(iter(definitions)))
+
+
+def _definitions() -> Definitions:
+    return derived("api-model", (os.environ.get("AWS_DATA_PATH", ""),), _read_definitions, ())
 
 
 def _read_definitions() -> Definitions:

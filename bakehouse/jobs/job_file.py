@@ -10,6 +10,7 @@ from bakehouse.cluster.job import Encoded, Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
 from bakehouse.jobs.api_fields import ApiField, find_shape, flatten
+from bakehouse.jobs.api_model import botocore_shape
 from bakehouse.jobs.code_archive import IGNORED_BY_V3, sdk_findings
 from bakehouse.jobs.distribution import LaunchSettings, launch_settings
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group
@@ -360,12 +361,9 @@ class JobFile:
 
     def _check_request(self) -> None:
         """Check the names, the types and the required fields, as boto3 does before it sends a request."""
-        from botocore.session import get_session  # type: ignore[import-untyped]
         from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 
-        model = get_session().get_service_model("sagemaker")
-        shape = model.operation_model("CreateTrainingJob").input_shape
-        report: str = ParamValidator().validate(self._content, shape).generate_report()
+        report: str = ParamValidator().validate(self._content, botocore_shape()).generate_report()
         for line in report.splitlines():
             # The checks of fields report these with their limits.
             if line.startswith(("Invalid length", "Invalid value")):

@@ -9,6 +9,7 @@ from bakehouse.catalog.instance_gpus import instance_type_hint, is_instance_type
 from bakehouse.jobs import rules
 from bakehouse.jobs.distribution import LIBRARIES
 from bakehouse.jobs.instance_groups import check_channels, numbers
+from bakehouse.jobs.model_trainer import REQUIREMENTS
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.script_arguments import flag_findings
 from bakehouse.jobs.training_request import LOCAL, LaunchImage, TrainingRequest
@@ -71,6 +72,7 @@ def check_request(request: TrainingRequest, image: LaunchImage | None, findings:
         findings.add(rules.MIRRORED, message, "set it to 2.9 or newer")
     _check_groups(request, findings)
     _check_code(request, image, findings)
+    _check_isolation(request, findings)
     _check_limits(request, image, findings)
 
 
@@ -187,6 +189,19 @@ def _check_code(request: TrainingRequest, image: LaunchImage | None, findings: F
         path = request.code_root / request.source_dir / script
         for finding in flag_findings(path, request.hyperparameters):
             findings.add(finding.rule, finding.message, finding.hint)
+
+
+def _check_isolation(request: TrainingRequest, findings: Findings) -> None:
+    """Check for requirements that a job without a network would install."""
+    isolation = next((field for field in request.fields if field.path == "EnableNetworkIsolation"), None)
+    name = request.requirements or ("" if request.sender == "ModelTrainer" else REQUIREMENTS)
+    if not (isolation and isolation.value is True and name and request.source_dir):
+        return
+    path = f"{request.source_dir}/{name}"
+    if request.requirements or ((request.code_root or Path()) / path).is_file():
+        message = f"cuts the network off, but the job installs `{path}` before it starts the script"
+        hint = "name the packages in `requirements` of the recipe, so that the image has them"
+        findings.at(rules.ISOLATED, isolation.name, message, hint)
 
 
 def _check_source(request: TrainingRequest, findings: Findings) -> None:

@@ -358,9 +358,8 @@ MAX_RUN = Rule("max-run", f"{_DOCUMENTED} of MaxRuntimeInSeconds", _REFUSED_LATE
 SPOT_WAIT = Rule("spot-wait", f"{_DOCUMENTED} of MaxWaitTimeInSeconds; {_V2}: estimator.py", _REFUSED_LATER)
 SPOT_UNUSED = Rule(
     "spot-unused",
-    f"{_DOCUMENTED} of MaxWaitTimeInSeconds",
-    "the limit is only for managed Spot training",
-    is_error=False,
+    "answer of SageMaker: github.com/aws/sagemaker-python-sdk/issues/4140",
+    _REFUSED_LATER,
 )
 SPOT_WARM = Rule(
     "spot-warm-pool",
@@ -375,6 +374,32 @@ SPOT_CHECKPOINTS = Rule(
     is_error=False,
 )
 PREFERENCES = Rule("instance-preferences", f"{_DOCUMENTED} of InstancePreferences", _REFUSED_LATER)
+AUGMENTED = Rule("augmented-manifest", f"{_DOCUMENTED} of S3DataType", _REFUSED_LATER)
+COMPRESSED = Rule("compressed-channel", f"{_DOCUMENTED} of CompressionType", _REFUSED_LATER)
+VALUES = Rule(
+    "documented-values",
+    f"{_DOCUMENTED} of ProfilingIntervalInMilliseconds, SequenceLength",
+    _REFUSED_LATER,
+)
+VOLUME_KEY = Rule("volume-key", f"{_DOCUMENTED} of VolumeKmsKeyId; {_V2}: utils.py", _REFUSED_LATER)
+UNIQUE = Rule(
+    "unique-names",
+    f"{_DOCUMENTED} of Key of tags, RuleConfigurationName, CollectionName, InstancePreferences",
+    _REFUSED_LATER,
+)
+EULA = Rule("accept-eula", f"{_DOCUMENTED} of AcceptEula", _REFUSED_LATER)
+PENDING = Rule(
+    "max-pending",
+    f"{_DOCUMENTED} of MaxPendingTimeInSeconds",
+    "the limit has no effect without accelerators",
+    is_error=False,
+)
+ISOLATED = Rule(
+    "isolated-requirements",
+    f"{_GUIDE}/mkt-algo-model-internet-free.html",
+    "pip reaches no package index, so the job ends unless the image has all packages",
+    is_error=False,
+)
 READ_ONLY = Rule("read-only", f"{_DOCUMENTED} of SelectedInstanceType", _REFUSED_LATER)
 VPC = Rule("vpc", f"{_API}; {_V2}: vpc_utils.py", _REFUSED_LATER)
 REPOSITORY = Rule("private-repository", f"{_DOCUMENTED} of TrainingRepositoryAccessMode", _REFUSED_LATER)

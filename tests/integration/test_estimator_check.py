@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.session import get_session  # type: ignore[import-untyped]
 from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.instance_types import instances
 from bakehouse.catalog.project import HOME
 from bakehouse.jobs import rules
-from bakehouse.jobs.api_conditions import check_fields
-from bakehouse.jobs.api_fields import flatten
+from bakehouse.jobs.api_model import botocore_shape
 from bakehouse.jobs.model_trainer import variable_findings
-from bakehouse.jobs.rules import Findings, RuleViolation
-from bakehouse.jobs.training_request import TrainingRequest
+from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.validate import validate
 from tests.integration.sagemaker_sdk import ROLE, V2, V3, Aws, installed
+from tests.support.broken_requests import valid_request
+from tests.support.documented_conditions import CONDITIONS, said
 from tests.support.launch_cases import (
     IMAGES,
     RARE,
@@ -314,23 +313,18 @@ REQUESTS: dict[str, dict[str, Any]] = {
 """Requests of the API for the rules that no class of an SDK can break."""
 
 
+_DOCUMENTED = (
+    *("augmented-manifest", "compressed-channel", "documented-values", "volume-key", "unique-names"),
+    "accept-eula",
+)
+REQUESTS |= {rule: content for rule, content, _, _ in CONDITIONS.values() if rule in _DOCUMENTED}
+
+
 @pytest.mark.parametrize("rule", REQUESTS)
 def test_a_rule_of_requests_rejects_one_that_botocore_accepts(rule: str) -> None:
-    usual: dict[str, Any] = {
-        "TrainingJobName": "a",
-        "RoleArn": "arn:aws:iam::123456789012:role/Role",
-        "AlgorithmSpecification": {"TrainingImage": "a", "TrainingInputMode": "File"},
-        "OutputDataConfig": {"S3OutputPath": "s3://bucket/a"},
-        "ResourceConfig": {"InstanceType": "ml.c5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 1},
-        "StoppingCondition": {"MaxRuntimeInSeconds": 60},
-    }
-    content = {**usual, **REQUESTS[rule]}
-    shape = get_session().get_service_model("sagemaker").shape_for("CreateTrainingJobRequest")
-    assert not ParamValidator().validate(content, shape).has_errors()
-
-    findings = Findings()
-    check_fields(TrainingRequest(sender="API", fields=tuple(flatten(content))), findings)
-    assert rule in {violation.rule.name for violation in findings.errors}
+    content = {**valid_request(), **REQUESTS[rule]}
+    assert not ParamValidator().validate(content, botocore_shape()).has_errors()
+    assert rule in {name for name, _, _, is_error in said(content) if is_error}
 
 
 READ_BY_SHELL = """

@@ -233,7 +233,7 @@ def test_arguments_of_version_3(arguments: dict[str, Any], expected: list[tuple[
             {
                 **API,
                 "ResourceConfig": {
-                    "InstancePreferences": [{"InstanceType": "ml.c5.xlarge"}],
+                    "InstancePreferences": [{"InstanceType": "ml.c5.xlarge", "InstanceCount": 1}],
                     "InstanceGroups": [],
                 },
             },

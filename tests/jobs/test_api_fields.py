@@ -99,8 +99,11 @@ def test_a_value_of_a_field(path: str, value: object, problems: list[tuple[str, 
 
 
 def test_many_choices_are_not_all_listed() -> None:
-    field = ApiField("DebugRuleConfigurations", "x", [{"InstanceType": "ml.huge"}])
-    assert [*field_problems(field)] == []
+    assert [
+        *field_problems(ApiField("ResourceConfig.InstanceGroups", "x", [{"InstanceType": "ml.huge"}]))
+    ] == []
+    [problem] = field_problems(ApiField("DebugRuleConfigurations", "x", [{"InstanceType": "ml.huge"}]))
+    assert problem.message == "`x[0].InstanceType` is `ml.huge`, which the API does not have"
     assert api_fields._choices([*"abcdefgh"]) == "use a, b, c, d, e, f, g, h"
     assert api_fields._choices([*"abcdefghi"]) == "use a, b, c, d, e, f, g, h or another of the API's model"
 

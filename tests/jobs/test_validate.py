@@ -10,6 +10,7 @@ import pytest
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.project import HOME
 from bakehouse.jobs import rules
+from bakehouse.jobs.api_fields import ApiField
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group
 from bakehouse.jobs.rules import Rule
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest, launch_image
@@ -1110,3 +1111,27 @@ def test_settings_that_the_model_parallel_library_does_not_get(parameters: Any, 
     assert [finding for _, finding, _ in findings(request(distribution=smp), PYTORCH)] == [
         message.format(path)
     ]
+
+
+@pytest.mark.parametrize("sender", ["PyTorch", "ModelTrainer"])
+def test_a_job_without_a_network_installs_no_requirements(tmp_path: Path, sender: str) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.py").touch()
+    (tmp_path / "src/requirements.txt").touch()
+    isolated = ApiField("EnableNetworkIsolation", "enable_network_isolation", True)
+    job = request(C5, sender=sender, distribution={}, source_dir="src", code_root=tmp_path)
+    requirements = "requirements.txt" if sender == "ModelTrainer" else ""
+    job = replace(job, requirements=requirements, fields=(isolated,))
+    cpu = replace(PYTORCH, gpu=False)
+
+    assert findings(job, cpu) == [
+        (
+            rules.ISOLATED,
+            "`enable_network_isolation` cuts the network off, but the job installs `src/requirements.txt` "
+            "before it starts the script",
+            "name the packages in `requirements` of the recipe, so that the image has them",
+        )
+    ]
+    assert findings(replace(job, fields=()), cpu) == []
+    (tmp_path / "src/requirements.txt").unlink()
+    assert findings(replace(job, requirements=""), cpu) == []

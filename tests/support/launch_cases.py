@@ -218,6 +218,7 @@ RARE = (
             {"base_job_name": "a_b"},
             {"max_run": 30 * 86400},
             {"use_spot_instances": True, "max_run": 3600},
+            {"max_run": 60, "max_wait": 90},
             {"checkpoint_local_path": "/opt/ml/checkpoints"},
             {"training_repository_access_mode": "Vpc"},
             {"training_repository_credentials_provider_arn": "arn:aws:lambda:a:123456789012:function:a"},
