@@ -37,6 +37,8 @@ class Past:
 
     catalog: Catalog
     recipes: MappingOf[str, Recipe]
+    unread: MappingOf[str, str]
+    """Why the locked requirements of some images cannot be read."""
     apt_locks: AptLocks
 
 
@@ -60,7 +62,7 @@ def past(project: ProjectSettings, revision: str, image: str = "*") -> Iterator[
         roots = [copies.get(root, root) for root in project.recipe_roots]
         try:
             catalog = load_catalog(roots)
-            yield Past(catalog, _recipes(roots, catalog, image, here), read_locks(roots))
+            yield Past(catalog, *_recipes(roots, catalog, image, here, revision), read_locks(roots))
         except RecipeError as error:
             first = error.diagnostics[0]
             spot = first.location
@@ -118,18 +120,25 @@ def uncommitted(project: ProjectSettings, recipe: Path) -> tuple[str, ...]:
     return tuple(sorted(os.fsdecode(entry[len("XY ") :]) for entry in entries))
 
 
-def _recipes(roots: SequenceOf[Path], catalog: Catalog, image: str, project: Path) -> MappingOf[str, Recipe]:
-    """Read the recipes. Where a lock is missing or outdated, the requirements are left out."""
+def _recipes(
+    roots: SequenceOf[Path], catalog: Catalog, image: str, project: Path, revision: str
+) -> tuple[MappingOf[str, Recipe], MappingOf[str, str]]:
+    """Read the recipes, and why the locked requirements of some cannot be read: these are left out."""
     recipes = read_recipes(roots, catalog, project=project, is_limited=False)
     if not recipes.broken:
-        return recipes.by_name
+        return recipes.by_name, {}
     unlocked = read_recipes(roots, catalog, locked=False, project=project, is_limited=False)
     problems = Problems()
     for broken in unlocked.broken:
         if any(fnmatchcase(name, image) for name in (broken.family, *broken.names)):
             problems.extend(broken.mistakes)
     problems.raise_as(RecipeError)
-    return {**unlocked.by_name, **recipes.by_name}
+    unread = {
+        name: f"{broken.mistakes[0].message} at {revision}"
+        for broken in recipes.broken
+        for name in broken.names
+    }
+    return {**unlocked.by_name, **recipes.by_name}, unread
 
 
 class _Tree:

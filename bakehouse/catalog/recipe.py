@@ -14,7 +14,7 @@ from bakehouse.catalog.gpu_checks import EFA_BANDWIDTH, GPU_CHECKS
 from bakehouse.catalog.matrix import MATRIX, cells, expand
 from bakehouse.catalog.python_lock import Package, load_lock
 from bakehouse.catalog.requirements_file import RequirementsFile, RequirementsFiles, other_format
-from bakehouse.catalog.requirements_lock import LockState, state_of
+from bakehouse.catalog.requirements_lock import FOREIGN, LockState, state_of
 from bakehouse.catalog.secrets import kind_of_secret, secret_in
 from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import environment, is_version, read_platforms, requirement
@@ -608,11 +608,13 @@ def _locked(fields: Fields, files: RequirementsFiles, image: str) -> tuple[Packa
     except RecipeError as error:
         fields.problems.extend(error.diagnostics)
         return ()
-    state = state_of(lock, image, requirements.digest)
+    state = state_of(lock, image, *requirements.digests)
     if state is LockState.MISSING:
         fields.report(f"`{lock.name}` has no packages for image `{image}`", spot, hint=hint)
     elif state is LockState.OLDER:
         fields.report(f"`{lock.name}` is older than `{files.path.name}`", spot, hint=hint)
+    elif state in FOREIGN:
+        fields.report(f"`{lock.name}` {state.value}", spot, hint=FOREIGN[state])
     elif state is LockState.EDITED:
         fields.report(f"`{lock.name}` was {state.value}", spot, hint=hint)
     else:

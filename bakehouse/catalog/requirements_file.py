@@ -179,6 +179,11 @@ class Requirements:
     """Selected extras and groups."""
 
     @property
+    def digests(self) -> tuple[str, ...]:
+        """The digests of all formats of locks; format 1 joins the files, and knows no extras or groups."""
+        return self.digest, *(() if self.choices else (sha256(b"".join(self.contents)).hexdigest(),))
+
+    @property
     def digest(self) -> str:
         """The sha256 that identifies the requirements; the sha256 of the file if there is only one."""
         sums = [sha256(content).hexdigest() for content in self.contents]

@@ -2,6 +2,10 @@
 
 Each image has its own packages, because it has its own Python, platform, base and components. Lines that all
 images share come first. The others follow in sections.
+
+Format 1 (Bakehouse 0.1.0) names no images: its packages are those of all images that use the file, and its
+sha256 is that of the joined requirements files. Format 2 has no number, either. Later formats begin with a
+line such as `# format 3`.
 """
 
 import re
@@ -15,6 +19,9 @@ from bakehouse.catalog.build_requirements import MARK
 from bakehouse.catalog.python_lock import conflict_marker, section_images, section_line
 
 _HEADING = re.compile(r"# of (?P<name>.+) sha256:(?P<sha256>[0-9a-f]{64}) for (?P<images>.+)")
+_FIRST_HEADING = re.compile(r"# of (?P<name>.+) sha256:(?P<sha256>[0-9a-f]{64})")
+"""First line of format 1."""
+_FORMAT = re.compile(r"# format [0-9]+")
 _DIGEST = "# packages sha256:"
 
 
@@ -23,9 +30,18 @@ class LockState(Enum):
 
     MISSING = "missing"
     CONFLICTED = "contains conflict markers"
+    UNKNOWN = "has an unknown format"
+    NEWER = "was written by a newer Bakehouse"
     OLDER = "older than its requirements"
     EDITED = "changed after `bake lock` wrote it"
     CURRENT = "current"
+
+
+FOREIGN = {
+    LockState.UNKNOWN: "remove the file or restore it from git, then run `bake lock`",
+    LockState.NEWER: "upgrade Bakehouse",
+}
+"""Hints for files that no command may replace."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +83,22 @@ def lock_heading(name: str, digest: str, *images: str) -> str:
     return f"# of {name} sha256:{digest} for {', '.join(images)}"
 
 
-def read_lock(path: Path) -> RequirementsLock:
-    """Read a lock without checks; empty if it is missing or has conflict markers."""
+def is_format_1(path: Path) -> bool:
+    """Return whether Bakehouse 0.1.0 wrote a lock; the next `bake lock` writes it in the present format."""
+    text = _text(path) or ""
+    return bool(_sums(text, ("",))) and not _sums(text)
+
+
+def read_lock(path: Path, images: Iterable[str] = ()) -> RequirementsLock:
+    """Read a lock without checks; empty if it is missing or has conflict markers.
+
+    `images` are those that use the requirements, for format 1.
+    """
     text = _text(path)
     name = path.name.removesuffix(".lock")
     if text is None or conflict_marker(text):
         return RequirementsLock(name)
-    sums = _sums(text)
+    sums = _sums(text, images)
     lines: dict[str, list[str]] = {image: [] for image in sums}
     section: Iterable[str] = sums
     for line in text.splitlines():
@@ -91,17 +116,19 @@ def read_lock(path: Path) -> RequirementsLock:
     )
 
 
-def state_of(path: Path, image: str, digest: str) -> LockState:
-    """Return the state of a lock for an image whose requirements have a sha256."""
+def state_of(path: Path, image: str, *digests: str) -> LockState:
+    """Return the state of a lock for an image whose requirements have these digests, one for each format."""
     text = _text(path)
-    if text is None:
+    if not text:
         return LockState.MISSING
     if conflict_marker(text):
         return LockState.CONFLICTED
-    sums = _sums(text)
+    sums = _sums(text, (image,))
+    if not sums:
+        return LockState.NEWER if _FORMAT.match(text) else LockState.UNKNOWN
     if image not in sums:
-        return LockState.OLDER if not sums else LockState.MISSING
-    if sums[image] != digest:
+        return LockState.MISSING
+    if sums[image] not in digests:
         return LockState.OLDER
     return LockState.EDITED if _is_edited(text) else LockState.CURRENT
 
@@ -112,14 +139,16 @@ def digest_line(lines: Iterable[str]) -> str:
     return f"{_DIGEST}{sha256(text.encode()).hexdigest()}"
 
 
-def _sums(text: str) -> dict[str, str]:
+def _sums(text: str, images: Iterable[str] = ()) -> dict[str, str]:
+    """Return the sha256 of each image's requirements; `images` are those of format 1."""
     sums: dict[str, str] = {}
     for line in text.splitlines():
         match = _HEADING.fullmatch(line)
         if match is None:
             break
         sums |= dict.fromkeys(match["images"].split(", "), match["sha256"])
-    return sums
+    first = None if sums else _FIRST_HEADING.fullmatch(text.partition("\n")[0])
+    return dict.fromkeys(images, first["sha256"]) if first else sums
 
 
 def _is_edited(text: str) -> bool:

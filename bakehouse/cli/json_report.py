@@ -169,8 +169,11 @@ def _demand(demand: Demand) -> Json:
     }
 
 
-def comparison(before: Resolution, after: Resolution, locks: Locks) -> Json:
-    """Return the components, packages and values of recipes that differ between two images."""
+def comparison(before: Resolution, after: Resolution, locks: Locks, unread: str = "") -> Json:
+    """Return the components, packages and values of recipes that differ between two images.
+
+    `unread` says why the Python packages are not known.
+    """
     from bakehouse.plan import diff
 
     return {
@@ -187,18 +190,27 @@ def comparison(before: Resolution, after: Resolution, locks: Locks) -> Json:
         "packages": [
             {"kind": changes.kind, **asdict(change)}
             for changes in diff.package_changes(before, after, locks)
+            if not unread or changes.kind != diff.PYTHON
             for change in changes.changes
         ],
         "recipe": [asdict(change) for change in diff.recipe_changes(before, after)],
+        "not_compared": unread or None,
     }
 
 
 def history(images: History) -> Json:
     """Return the images that differ between two commits."""
     changed = [
-        comparison(change.before, change.after, change.locks)
+        comparison(change.before, change.after, change.locks, change.unread)
         if change.before and change.after
-        else {"before": change.image, "after": change.image, "components": None, "packages": [], "recipe": []}
+        else {
+            "before": change.image,
+            "after": change.image,
+            "components": None,
+            "packages": [],
+            "recipe": [],
+            "not_compared": "it cannot be resolved at both commits",
+        }
         for change in images.changed
     ]
     return {"changed": changed, "added": images.added, "removed": images.removed, "same": images.same}

@@ -137,6 +137,8 @@ def _commit(project: ProjectSettings, record: ReleaseRecord) -> Iterator[tuple[P
             resolution = None
         choices = resolution.all_choices if resolution else ()
         versions = {(choice.name, choice.version, choice.candidate.variant.name) for choice in choices}
+        if record.image in state.unread:
+            raise UsageError(f"the packages of {release} are not known: {state.unread[record.image]}")
         if not resolution or versions != {
             (part.component, part.version, part.variant) for part in record.parts
         }:

@@ -17,7 +17,15 @@ from bakehouse.catalog import project
 from bakehouse.catalog.instance_gpus import InstanceGpus, find_gpus
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Reason, UsageError
-from bakehouse.ledger.releases import ReleaseRecord, by_release, former_names, load, newest_first, text_of
+from bakehouse.ledger.releases import (
+    ReleaseRecord,
+    by_release,
+    current_release,
+    former_names,
+    load,
+    newest_first,
+    text_of,
+)
 from bakehouse.util.files import expand_home
 from bakehouse.util.oci import is_named
 from bakehouse.util.suggest import suggestion
@@ -184,6 +192,12 @@ def find(
     else:
         raise _not_released(images, name, recipes())
     return _location(record, query) or record
+
+
+def current(project: ProjectSettings, records: Sequence[ReleaseRecord]) -> ReleaseRecord | None:
+    """Return the current release of an image in the registry of the project; None without one."""
+    query = ImageQuery(project=project)
+    return current_release(records, lambda record: _is_in(record, query))
 
 
 def candidate(images: Path, image: str, query: ImageQuery = _ANY) -> ReleaseRecord:

@@ -6,7 +6,7 @@ both sides. Looking up an image URI imports this module, so it imports little.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -325,19 +325,28 @@ def newest_first(path: Path, gpu: bool | None = None) -> Iterator[ReleaseRecord]
 
 
 def by_release(records: Sequence[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
-    """Return records in the order in which their digests became the latest release.
+    """Return records in the order in which their digests became the latest release of their repository.
 
-    Releasing a digest again does not make it newer, but a roll-back to it does. Days and times of roll-backs
-    order the records of several machines, whose lines a merge puts in any order. Records have no time, so
-    releases of one day have the order of their lines.
+    So the last record of a registry is its current release. Releasing a digest again does not make it newer,
+    but a roll-back to it does, in its repository only. A copy has the place of its original. Days and times
+    of roll-backs order the records of several machines, whose lines a merge puts in any order. Records have
+    no time, so releases of one day have the order of their lines.
     """
-    order = _release_order(
-        [
-            _ReleaseState(record.digest, record.date, record.rollback, is_released=record.is_released)
-            for record in records
-        ]
-    )
-    return tuple(records[index] for index in order)
+    return tuple(records[index] for index in _release_order([_state_of(record) for record in records]))
+
+
+def current_release(
+    records: Sequence[ReleaseRecord], is_meant: Callable[[ReleaseRecord], bool]
+) -> ReleaseRecord | None:
+    """Return the current release of an image in the registry whose records `is_meant` selects."""
+    ordered = reversed(by_release(records))
+    return next((record for record in ordered if record.is_released and is_meant(record)), None)
+
+
+def withdrawn(records: Sequence[ReleaseRecord]) -> frozenset[tuple[str, str]]:
+    """Return registry and digest of the releases that a roll-back replaced with an older one."""
+    states = [_state_of(record) for record in records]
+    return _withdrawn(states, _first_places(states))
 
 
 def clock_warning(record: ReleaseRecord) -> str:
@@ -354,35 +363,88 @@ def clock_warning(record: ReleaseRecord) -> str:
 class _ReleaseState:
     """Facts of a record that determine its place."""
 
+    registry: str
+    repository: str
     digest: str
     date: str
     rollback: ReleasedRollback | None
     is_released: bool
 
 
-def _release_order(states: Sequence[_ReleaseState]) -> list[int]:
-    """Sort the indices of records by the place at which each digest became the latest release.
+_Place = tuple[str, int, int]
+"""A day, an index, and the number of the roll-back at this index."""
 
-    A place is a day, an index, and the number of the roll-back at this index.
-    """
-    places: dict[str, tuple[str, int, int]] = {}
-    rollbacks: dict[tuple[str, ReleasedRollback], int] = {}
+
+def _release_order(states: Sequence[_ReleaseState]) -> list[int]:
+    """Sort the indices of records by the place at which each digest became the latest of its repository."""
+    first, latest, newest = _first_places(states), dict[str, _Place](), dict[str, _Place]()
+    places: dict[tuple[str, str, str], _Place] = {}
+    for number, (digest, rollback, indices) in enumerate(_rollbacks(states), 1):
+        before = states[indices[0]].date, indices[0], 0
+        for state in (states[index] for index in indices):
+            # A release that is dated in the future can be rolled back, too
+            replaced = first.get(rollback.replaced, before)
+            last = max(latest.get(state.registry, before), replaced, before)
+            latest[state.registry] = place = *last[:2], number
+            newest[state.registry] = max(newest.get(state.registry, replaced), replaced)
+            places[state.registry, state.repository, digest] = place
+    rolled_back = _withdrawn(states, first)
+
+    def key(index: int) -> tuple[_Place, _Place, int]:
+        state = states[index]
+        released = first.get(state.digest, (state.date, index, 0))
+        place = places.get((state.registry, state.repository, state.digest), released)
+        # A copy has the day of its original, which may be before a roll-back in its registry
+        is_newer = state.is_released and released > newest.get(state.registry, released)
+        if is_newer and (state.registry, state.digest) not in rolled_back:
+            place = max(place, latest[state.registry])
+        return place, released, index
+
+    return sorted(range(len(states)), key=key)
+
+
+def _first_places(states: Sequence[_ReleaseState]) -> dict[str, _Place]:
+    """Return where each digest was first released, in any registry."""
+    places: dict[str, _Place] = {}
     for index, state in enumerate(states):
-        if state.is_released and state.rollback:
-            # Copies of the record, and those with further facts, are not another roll-back
-            rollbacks.setdefault((state.digest, state.rollback), index)
-        elif state.is_released:
+        if state.is_released and not state.rollback:
             place = state.date, index, 0
             places[state.digest] = min(place, places.get(state.digest, place))
-    latest = "", 0, 0
-    in_order = sorted(rollbacks.items(), key=lambda item: (item[0][1].time, item[1]))
-    for number, ((digest, rollback), index) in enumerate(in_order, 1):
-        # A release that is dated in the future can be rolled back, too
-        latest = max(latest, places.get(rollback.replaced, latest), (states[index].date, index, 0))
-        latest = places[digest] = *latest[:2], number
-    return sorted(
-        range(len(states)),
-        key=lambda index: (places.get(states[index].digest, (states[index].date, index, 0)), index),
+    return places
+
+
+def _rollbacks(states: Sequence[_ReleaseState]) -> list[tuple[str, ReleasedRollback, list[int]]]:
+    """Return the roll-backs by time, with the indices of their records."""
+    indices: dict[tuple[str, ReleasedRollback], list[int]] = {}
+    for index, state in enumerate(states):
+        if state.is_released and state.rollback:
+            # Its records in several registries, and those with further facts, are one roll-back
+            indices.setdefault((state.digest, state.rollback), []).append(index)
+    in_order = sorted(indices.items(), key=lambda item: (item[0][1].time, item[1][0]))
+    return [(digest, rollback, places) for (digest, rollback), places in in_order]
+
+
+def _withdrawn(states: Sequence[_ReleaseState], first: Mapping[str, _Place]) -> frozenset[tuple[str, str]]:
+    replaced: set[tuple[str, str]] = set()
+    for digest, rollback, indices in _rollbacks(states):
+        for registry in {states[index].registry for index in indices}:
+            if first.get(digest, _START) < first.get(rollback.replaced, _START):
+                replaced.add((registry, rollback.replaced))
+            replaced.discard((registry, digest))
+    return frozenset(replaced)
+
+
+_START: _Place = "", 0, 0
+
+
+def _state_of(record: ReleaseRecord) -> _ReleaseState:
+    return _ReleaseState(
+        record.registry,
+        record.repository,
+        record.digest,
+        record.date,
+        record.rollback,
+        is_released=record.is_released,
     )
 
 
@@ -390,6 +452,8 @@ def _release_state(value: Mapping[str, Any]) -> _ReleaseState:
     """Return the facts of an unvalidated record."""
     rollback = value.get("rollback")
     return _ReleaseState(
+        str(value.get("registry")),
+        str(value.get("repository")),
         str(value.get("digest")),
         str(value.get("date")),
         ReleasedRollback(str(rollback.get("time")), str(rollback.get("replaced")))

@@ -36,6 +36,8 @@ class DriftKind(Enum):
     OLDER = "older than its requirements"
     EDITED = "changed after `bake lock` wrote it"
     CONFLICTED = "contains conflict markers"
+    FORMAT = "has an unknown format"
+    NEWER = "was written by a newer Bakehouse"
     UNKNOWN = "checksum unknown"
     NO_DIGEST = "base without a digest"
     MOVED = "tag has moved"
@@ -53,6 +55,8 @@ class DriftKind(Enum):
             self.OLDER,
             self.EDITED,
             self.CONFLICTED,
+            self.FORMAT,
+            self.NEWER,
             self.UNKNOWN,
             self.NO_DIGEST,
         )
@@ -75,6 +79,8 @@ _LOCK_DRIFTS = {
     LockState.OLDER: DriftKind.OLDER,
     LockState.EDITED: DriftKind.EDITED,
     LockState.CONFLICTED: DriftKind.CONFLICTED,
+    LockState.UNKNOWN: DriftKind.FORMAT,
+    LockState.NEWER: DriftKind.NEWER,
 }
 
 Resolve = Callable[[Lock, VariantSpec], tuple[LockedFile, ...]]
@@ -158,7 +164,7 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
     recipe = resolution.recipe
     if recipe.requirements is not None:
         lock = recipe.requirements.lock
-        kind = _LOCK_DRIFTS.get(state_of(lock, recipe.name, recipe.requirements.read().digest))
+        kind = _LOCK_DRIFTS.get(state_of(lock, recipe.name, *recipe.requirements.read().digests))
         if kind:
             name = recipe.requirements.path.name if kind is DriftKind.NOT_LOCKED else lock.name
             yield Drift(kind, recipe.name, name)

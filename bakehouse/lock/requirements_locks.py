@@ -12,8 +12,16 @@ from bakehouse.catalog.component import Requirement
 from bakehouse.catalog.python_lock import Package, normal_name, preferred_packages
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.requirements_file import Requirements
-from bakehouse.catalog.requirements_lock import LockState, RequirementsLock, read_lock, state_of
-from bakehouse.errors import BakehouseError, ConflictError, Diagnostic, Location, Problems, Reason
+from bakehouse.catalog.requirements_lock import FOREIGN, LockState, RequirementsLock, read_lock, state_of
+from bakehouse.errors import (
+    BakehouseError,
+    ConflictError,
+    Diagnostic,
+    Location,
+    Problems,
+    Reason,
+    RecipeError,
+)
 from bakehouse.lock import drift, lock_inputs
 from bakehouse.lock import python as pylock
 from bakehouse.lock.recipe_lock import LockedImage, lock_image
@@ -68,7 +76,7 @@ def lock_requirements(
     for path, recipes in _by_lock(workspace).items():
         if selected.isdisjoint(recipe.name for recipe in recipes):
             continue
-        old = read_lock(path)
+        old = read_lock(path, [recipe.name for recipe in recipes])
         sums = {name: digest for name, digest in old.sums.items() if name in scope.existing}
         lines = {name: old.lines[name] for name in sums}
         locked: dict[str, LockedImage] = {}
@@ -77,7 +85,10 @@ def lock_requirements(
             name = recipe.name
             try:
                 requirements = recipe.requirements.read()
-                is_current = state_of(path, name, requirements.digest) is LockState.CURRENT
+                state = state_of(path, name, *requirements.digests)
+                if hint := FOREIGN.get(state):
+                    raise RecipeError(f"`{path.name}` {state.value}", Location(path, 1, 1), hint=hint)
+                is_current = state is LockState.CURRENT
                 if name not in selected and is_current:
                     continue
                 resolution = resolve(recipe, workspace.catalog)

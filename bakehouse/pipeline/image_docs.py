@@ -6,9 +6,11 @@ from pathlib import Path
 
 from bakehouse.builder import run_log
 from bakehouse.builder.run_log import Level
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import StaleError
-from bakehouse.ledger import releases
+from bakehouse.ledger import image_uris, releases
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline.image_page import ImagePage, page
 from bakehouse.pipeline.image_table import BANNER, ImageRow, table
 from bakehouse.plan.dockerfile import PAGE, RenderedFile
@@ -79,17 +81,18 @@ def pages(workspace: Workspace, images: Iterable[Image]) -> tuple[RenderedFile, 
                     image,
                     run_log.level(image, runs),
                     run_log.outdated_run(image, runs),
-                    tuple(
-                        record
-                        for record in releases.load(directory / image.name / "releases.json")
-                        if not is_loopback(record.registry)
-                    ),
+                    _shared_release(workspace.project, image.name),
                     run_log.smoke_run(image, runs),
                 )
             ).encode(),
         )
         for image in images
     )
+
+
+def _shared_release(project: ProjectSettings, image: str) -> ReleaseRecord | None:
+    records = releases.load(project.images / image / "releases.json")
+    return image_uris.current(project, [record for record in records if not is_loopback(record.registry)])
 
 
 def update_pages(workspace: Workspace, images: Iterable[Image]) -> None:

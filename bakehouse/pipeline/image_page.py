@@ -7,7 +7,7 @@ from bakehouse.builder.run_log import Level, Run, SmokeRun
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.dockerfile import PAGE_BANNER
 from bakehouse.plan.model import Image
-from bakehouse.util.format import format_bytes, format_names
+from bakehouse.util.format import format_bytes, format_count, format_names
 
 _NAMES = {
     "pytorch": "PyTorch",
@@ -33,8 +33,8 @@ class ImagePage:
     level: Level
     outdated_run: Run | None
     """How far an earlier version of it was run."""
-    releases: Sequence[ReleaseRecord]
-    """Oldest first."""
+    release: ReleaseRecord | None
+    """The current release in a registry that readers of the page can reach."""
     smoke: SmokeRun | None = None
 
 
@@ -64,8 +64,9 @@ def _facts(content: ImagePage) -> list[tuple[str, ...]]:
     facts.append(("Base image", f"`{image.base.reference}`"))
     facts += _sizes(content)
     facts.append(("Tested", _tests(content)))
-    newest = next((record for record in reversed(content.releases) if not record.candidate), None)
-    facts.append(("`image_uri`", f"`{newest.image_uri}`, {newest.date}" if newest else "not released"))
+    release = content.release
+    uri = f"`{release.image_uri}`, {release.date}" if release else "not released to a shared registry"
+    facts.append(("`image_uri`", uri))
     return facts
 
 
@@ -85,17 +86,16 @@ def _example_type(image: Image) -> str:
 
 
 def _sizes(content: ImagePage) -> list[tuple[str, ...]]:
-    released = [record.bytes for record in content.releases if record.bytes]
     sizes: list[tuple[str, ...]] = []
-    if released:
-        sizes.append(("Size", f"{format_bytes(released[-1])} compressed, as last published"))
+    if content.release and content.release.bytes:
+        sizes.append(("Size", f"{format_bytes(content.release.bytes)} compressed, as released"))
     if needed := content.image.download_bytes:
         sizes.append(("Downloads to build it", format_bytes(needed)))
     return sizes
 
 
 def _tests(content: ImagePage) -> str:
-    earlier, records = content.outdated_run, content.releases
+    earlier, release = content.outdated_run, content.release
     facts = []
     if content.level is not Level.RENDERED:
         facts.append(_RUN[content.level])
@@ -104,8 +104,9 @@ def _tests(content: ImagePage) -> str:
         facts.append(f"smoke test of {smoke.date}: {smoke.summary}{names}")
     if earlier:
         facts.append(f"{earlier.level.value} on {earlier.date}, before it last changed")
-    if records and records[-1].tested:
-        facts.append(f"the published image passed {len(records[-1].checks)} smoke checks")
+    if release:
+        passed = sum(check.outcome == "passed" for check in release.checks)
+        facts.append(f"the released image passed {format_count(passed, 'smoke check')}")
     return "; ".join(facts) or "no build is recorded"
 
 

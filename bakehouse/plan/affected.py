@@ -61,7 +61,7 @@ def compare(workspace: Workspace, images: Iterable[Image], revision: str) -> Cha
     keys = keys_at(project, revision)
     with git_history.past(project, revision) as past:
         changed = _changed(images, keys, past.recipes)
-        old = _past_images(workspace, past, keys) if changed else {}
+        old = _past_images(workspace, past, keys.keys() - past.unread.keys()) if changed else {}
         same = {name for name, image in old.items() if image.recipe_key == keys[name]}
         known = {stage.key for name in same for stage in old[name].stages}
         differences = {
@@ -77,7 +77,9 @@ def compare(workspace: Workspace, images: Iterable[Image], revision: str) -> Cha
             reasons[name] = ("new image",)
             continue
         reasons[name] = key_reasons(image, *(committed.get((name, file), b"") for file in _FILES))
-        if name in old and name not in same:
+        if name in past.unread:
+            reasons[name] += (f"others are not known, because {past.unread[name]}",)
+        elif name in old and name not in same:
             reasons[name] += (_BAKEHOUSE,)
         elif not reasons[name] and name in same:
             stages = (stage.name for stage in image.stages if stage.key not in known)

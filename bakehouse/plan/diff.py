@@ -17,7 +17,8 @@ from bakehouse.resolve.resolver import Choice, Resolution, Unsatisfiable, resolv
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.suggest import suggestion
 
-_KINDS = ("Python", "distribution", "build-stage")
+PYTHON = "Python"
+_KINDS = (PYTHON, "distribution", "build-stage")
 """Kinds of packages. `build-stage` packages are distribution packages that only build stages install."""
 Locks = tuple[AptLocks, AptLocks]
 """Locks of distribution packages for each of two resolutions."""
@@ -121,8 +122,11 @@ def _pins(resolution: Resolution, without: Collection[str]) -> dict[str, str]:
     return {name: value for name, value in pins.items() if value}
 
 
-def compare(before: Resolution, after: Resolution, locks: Locks = NO_LOCKS) -> str:
-    """Return the differences as text; empty if there are none. `locks` are those of each resolution."""
+def compare(before: Resolution, after: Resolution, locks: Locks = NO_LOCKS, unread: str = "") -> str:
+    """Return the differences as text; empty if there are none. `locks` are those of each resolution.
+
+    `unread` says why the requirements of one side cannot be read. Their packages are not known then.
+    """
     sizes, new_sizes = _wheel_bytes(before), _wheel_bytes(after)
     rows = [
         (
@@ -138,7 +142,9 @@ def compare(before: Resolution, after: Resolution, locks: Locks = NO_LOCKS) -> s
         lines.append(f"  {text.ljust(width)}  {size}".rstrip())
         lines += [f"      provides {change}" for change in provided]
     for changes in package_changes(before, after, locks):
-        lines += _package_lines(changes)
+        if not unread or changes.kind != PYTHON:
+            lines += _package_lines(changes)
+    lines += [f"  Python packages: not known, because {unread}"] * bool(unread)
     lines += [f"  {difference.text}" for difference in recipe_changes(before, after)]
     return "".join(f"{line}\n" for line in lines)
 
@@ -162,6 +168,8 @@ class ImageDiff:
     before: Resolution | None = None
     after: Resolution | None = None
     locks: Locks = NO_LOCKS
+    unread: str = ""
+    """Why the requirements of one side cannot be read."""
 
     @property
     def title(self) -> str:
@@ -196,8 +204,11 @@ def names_at(old: ProjectState, new: ProjectState, pattern: str) -> tuple[str, .
     return tuple(sorted(names))
 
 
-def history(old: ProjectState, new: ProjectState, names: Sequence[str]) -> History:
-    """Compare images at two commits. A renamed image is compared with its former recipe."""
+def history(old: ProjectState, new: ProjectState, names: Sequence[str], unread: Mapping[str, str]) -> History:
+    """Compare images at two commits. A renamed image is compared with its former recipe.
+
+    `unread` says for some images why the requirements of one side cannot be read.
+    """
     after, locks = new.recipes, (old.apt_locks, new.apt_locks)
     former = {
         name.text: recipe.name
@@ -212,10 +223,11 @@ def history(old: ProjectState, new: ProjectState, names: Sequence[str]) -> Histo
         if name not in before or name not in after:
             continue
         first, second = _resolved(before[name], old.catalog), _resolved(after[name], new.catalog)
+        reason = unread.get(before[name].name) or unread.get(name, "")
         if not first or not second:
             changed.append(ImageDiff(name))
-        elif compare(first, second, locks) or first.recipe.name != name:
-            changed.append(ImageDiff(name, first, second, locks))
+        elif compare(first, second, locks, reason) or first.recipe.name != name:
+            changed.append(ImageDiff(name, first, second, locks, reason))
         else:
             same += 1
     return History(
@@ -232,7 +244,7 @@ def history_text(history: History) -> str:
     for change in history.changed:
         lines = "  cannot be resolved at both commits\n"
         if change.before and change.after:
-            lines = compare(change.before, change.after, change.locks)
+            lines = compare(change.before, change.after, change.locks, change.unread)
         blocks.append(f"{change.title}\n{lines}")
     blocks += _image_lines("+", history.added)
     blocks += _image_lines("-", history.removed)

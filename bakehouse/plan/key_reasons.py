@@ -32,11 +32,16 @@ def key_reasons(image: Image, lock: bytes, dockerfile: bytes) -> tuple[str, ...]
     new = json.loads(image_lock.text(image))
     if old.get("key") == image.recipe_key:
         return ("the training code",)
+    code = {file.target for file in image.content.code}
     reasons = [*_components(image, dockerfile)]
     if old.get("base") != new["base"]:
         reasons.append("the base image")
     for section, kind in _ROWS.items():
-        changes = [*_changes(_rows(old, section), _rows(new, section))]
+        before = _rows(old, section)
+        if section == "files":
+            # Bakehouse 0.1.0 listed training code, too
+            before = {name: row for name, row in before.items() if name not in code}
+        changes = [*_changes(before, _rows(new, section))]
         many = len(changes) > _MAX_ROWS
         reasons += [format_count(len(changes), kind)] if many else changes
     return tuple(dict.fromkeys(reasons))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Problems, PublishError, UsageError
-from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.ledger.releases import ReleaseRecord, withdrawn
 from bakehouse.ledger.store import open_ledger, select_images
 from bakehouse.publish import preflight
 from bakehouse.publish.diagnostics import diagnostics_of
@@ -44,7 +44,7 @@ def copy_releases(
     destination.check_selection(project, options.registry)
     ledger = open_ledger(project)
     releases = {
-        name: [record for record in ledger.records(name) if _is_selected(record, options.image_uri)]
+        name: _selected(ledger.records(name), options.image_uri, progress)
         for name in select_images(ledger, images)
     }
     names = [name for name, records in releases.items() if records]
@@ -84,9 +84,19 @@ def copy_releases(
     return tuple(copied.values())
 
 
-def _is_selected(record: ReleaseRecord, image_uri: str) -> bool:
-    uris = {location.image_uri for location in record.locations}
-    return record.is_released and (not image_uri or image_uri in uris)
+def _selected(records: Sequence[ReleaseRecord], image_uri: str, progress: Reporter) -> list[ReleaseRecord]:
+    """Return the releases to copy: the one with `image_uri`, otherwise all that were not rolled back."""
+    released = [record for record in records if record.is_released]
+    if image_uri:
+        return [
+            record
+            for record in released
+            if image_uri in {location.image_uri for location in record.locations}
+        ]
+    rolled_back = withdrawn(records)
+    for _, digest in sorted(rolled_back):
+        progress(f"{records[0].image}: skipped {short(Digest(digest))}, which was rolled back")
+    return [record for record in released if (record.registry, record.digest) not in rolled_back]
 
 
 class ReleaseCopier:
@@ -131,6 +141,8 @@ class ReleaseCopier:
             repository=place.repository,
             image_uri=place.image_uri,
             regions=place.regions,
+            # A roll-back is one of its own registry
+            rollback=None,
         )
 
     def _copy(self, record: ReleaseRecord) -> ReleaseRecord | PublishError:

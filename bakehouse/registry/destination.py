@@ -134,7 +134,11 @@ def local_registry(project: ProjectSettings, progress: Reporter = _ignore) -> Em
         image = registry_image.ensure(project, daemon.platform, progress)
         return RegistryContainer(image, user, in_volume, selinux=daemon.selinux)
 
-    return EmbeddedRegistry(project.registry_state, project.registry_port, container)
+    former = project.root / "build/registry"
+    registry = EmbeddedRegistry(project.registry_state, project.registry_port, container, former=former)
+    if note := registry.former_images:
+        progress(note)
+    return registry
 
 
 def manage_local(project: ProjectSettings, action: str, report: Reporter) -> RegistryStatus:
@@ -149,7 +153,7 @@ def manage_local(project: ProjectSettings, action: str, report: Reporter) -> Reg
         with registry:
             registry.keep()
     elif action == "stop":
-        was_running = registry.is_running()
+        was_running = registry.is_running() or registry.is_former_running()
         if not registry.stop():
             raise PublishError(
                 f"the registry at {registry.host} is in use",

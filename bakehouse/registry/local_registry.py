@@ -81,11 +81,16 @@ class EmbeddedRegistry(NamedRegistry):
         port: int,
         container: Callable[[], RegistryContainer],
         *,
+        former: Path | None = None,
         start_seconds: float = 30.0,
     ) -> None:
-        """`container` makes the image if the registry has to be started."""
+        """`container` makes the image if the registry has to be started.
+
+        `former` is the directory of the project's own registry of Bakehouse 0.1.0.
+        """
         super().__init__(f"127.0.0.1:{port}", lambda _: None)
         self._state = state.resolve()
+        self._former = former.resolve() if former else None
         self._port = port
         self._container = container
         self._start_seconds = start_seconds
@@ -107,8 +112,10 @@ class EmbeddedRegistry(NamedRegistry):
     def stop(self) -> bool:
         """Stop a kept registry; return whether it ended. It keeps running while a process uses it."""
         self._keep.unlink(missing_ok=True)
+        if self._former and self.is_former_running():
+            (self._former / "keep").unlink(missing_ok=True)
         deadline = time.monotonic() + _STOP_SECONDS
-        while self.is_running():
+        while self.is_running() or self.is_former_running():
             if time.monotonic() > deadline:
                 return False
             time.sleep(_POLL_SECONDS)
@@ -121,6 +128,21 @@ class EmbeddedRegistry(NamedRegistry):
     def is_running(self) -> bool:
         """Return whether this registry answers on its port."""
         return self._owner() == str(self._state)
+
+    def is_former_running(self) -> bool:
+        """Return whether the registry of Bakehouse 0.1.0 of the same project answers on its port."""
+        return self._former is not None and self._owner() == str(self._former)
+
+    @property
+    def former_images(self) -> str:
+        """How to take over the images of the former registry; empty without images."""
+        if self._former is None or not (self._former / "data/docker").is_dir():
+            return ""
+        old, new = self._former / "data", self.data
+        return (
+            f"warning: `{old}` has images of Bakehouse 0.1.0. To take them over, run "
+            f"`mkdir -p {new} && cp -a {old}/. {new}/ && rm -r {old}`"
+        )
 
     def status(self) -> RegistryStatus:
         """Return whether it runs, and the size of its images."""
@@ -198,6 +220,9 @@ class EmbeddedRegistry(NamedRegistry):
     def _taken(self, owner: str) -> PublishError:
         user = f"another local registry, in `{owner}`" if owner else "another program"
         message = f"port {self._port} of the local registry is used by {user}"
+        if owner == str(self._former):
+            message += ", of Bakehouse 0.1.0"
+            return PublishError(message, hint="run `bake registry stop`")
         stop = "let its user run `bake registry stop`" if owner else "stop the other program"
         hint = f"set `registry_port` in [tool.bakehouse] or BAKEHOUSE_REGISTRY_PORT to a free port, or {stop}"
         return PublishError(message, hint=hint)

@@ -124,6 +124,8 @@ def _change(
     """Return the differences of an image; None without one."""
     if present is None:
         return ChangedImage(name, "it cannot be planned now")
+    if name in past.unread:
+        return ChangedImage(name, f"not known, because {past.unread[name]}")
     try:
         before = resolve(past.recipes[name], past.catalog)
     except Unsatisfiable:

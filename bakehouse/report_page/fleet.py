@@ -23,6 +23,7 @@ from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import BakehouseError, PublishError, UsageError
 from bakehouse.jobs.job_spec import SDKS, JobSpec
 from bakehouse.jobs.snippets import snippet
+from bakehouse.ledger import image_uris
 from bakehouse.ledger.release_changes import Change, neighbours, timeline
 from bakehouse.ledger.releases import ReleaseRecord, by_release
 from bakehouse.ledger.store import FileLedger, Ledger, open_ledger
@@ -257,7 +258,7 @@ class _Reader:
         )
 
     def _image(self, recipe: Recipe, resolution: Resolution, image: Image) -> ImageReport:
-        records = (self._kept(partial(self._records, image.name)) or ())[::-1]
+        records = by_release(self._kept(partial(self._records, image.name)) or ())[::-1]
         current = [record for record in records if record.key == image.key]
         others = [record for record in records if record.key != image.key]
         rendered = self._rendered_key(image.name)
@@ -265,7 +266,7 @@ class _Reader:
         checks = {check.name: str(check.outcome) for check in tests.checks}
         size = size_of(image.name, image.key, current, self._project.state)
         self.present[image.name] = PresentImage(resolution, image, checks, size, records)
-        release = next((record for record in reversed(by_release(records[::-1])) if record.is_released), None)
+        release = image_uris.current(self._project, records[::-1])
         run = states.run_state(image, self._runs, rendered)
         gpu = states.checks_state([check.outcome for check in tests.checks if check.on_gpus])
         return ImageReport(
@@ -282,7 +283,7 @@ class _Reader:
                 "gpu": gpu if image.gpu else CellState(Mark.NOT_APPLICABLE, "CPU image"),
                 "scanned": scan_state(current, self._scan_policy),
                 "signed": states.signature_state(current),
-                "released": states.release_state(current, others),
+                "released": states.release_state(current, others, release),
             },
             warnings=image.known_problems,
             base=image.base.reference,

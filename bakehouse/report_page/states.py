@@ -86,12 +86,17 @@ def release_kind(record: ReleaseRecord) -> str:
     return f"{kind}, not tested on GPUs" if is_unknown else kind
 
 
-def release_state(current: Sequence[ReleaseRecord], others: Sequence[ReleaseRecord]) -> CellState:
+def release_state(
+    current: Sequence[ReleaseRecord], others: Sequence[ReleaseRecord], latest: ReleaseRecord | None
+) -> CellState:
     """Return whether an image was released, by the records of its build key and of other keys.
 
-    Both start with the newest.
+    Both start with the newest. `latest` is the release that look-ups return.
     """
     if release := next((record for record in current if record.is_released), None):
+        if latest and latest.rollback and latest.key != release.key:
+            day = latest.rollback.time.partition("T")[0]
+            return CellState(Mark.PARTLY, f"rolled back {day}", f"`{latest.digest[:19]}` is current.")
         note = " It was not tested on GPUs." if release.tested_on_gpus is False else ""
         return CellState(Mark.DONE, release.date, f"Tags: {', '.join(release.tags)}.{note}")
     earlier = next((record for record in others if record.is_released), None)

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.python_lock import load_lock, preferred_packages
-from bakehouse.catalog.requirements_lock import LockState, RequirementsLock, read_lock, state_of
+from bakehouse.catalog.requirements_lock import (
+    LockState,
+    RequirementsLock,
+    digest_line,
+    is_format_1,
+    read_lock,
+    state_of,
+)
 from bakehouse.errors import Location, Problems
 
 SUM = "ab" * 32
@@ -53,6 +60,37 @@ def test_the_state_of_a_lock_is_that_of_one_image(tmp_path: Path) -> None:
     assert state_of(path, "a", "0" * 64) is LockState.CURRENT
     assert state_of(path, "c", "0" * 64) is LockState.OLDER
     assert state_of(path, "new", "0" * 64) is LockState.MISSING
+
+
+def test_format_1_is_that_of_every_image_and_is_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "r.txt.lock"
+    heading, rows = f"# of r.txt sha256:{'0' * 64}", (row("one"), row("two"))
+    path.write_text("".join(f"{line}\n" for line in (heading, digest_line(rows), *rows)))
+
+    assert is_format_1(path)
+    assert state_of(path, "any", "2" * 64, "0" * 64) is LockState.CURRENT
+    assert state_of(path, "any", "2" * 64) is LockState.OLDER
+    lock = read_lock(path, ["a", "b"])
+    assert lock.lines == {"a": rows, "b": rows}
+    path.write_text(lock.text)
+    assert path.read_text().splitlines()[1:] == [digest_line(rows), *rows]
+    assert (is_format_1(path), state_of(path, "b", "0" * 64)) == (False, LockState.CURRENT)
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("", LockState.MISSING),
+        ("# format 3\n", LockState.NEWER),
+        ("idna==3.1\n", LockState.UNKNOWN),
+        ("# of r.txt sha256:1\n", LockState.UNKNOWN),
+    ],
+)
+def test_a_lock_of_another_format_is_not_outdated(tmp_path: Path, text: str, state: LockState) -> None:
+    path = tmp_path / "r.txt.lock"
+    path.write_text(text)
+
+    assert state_of(path, "a", "0" * 64) is state
 
 
 @pytest.mark.parametrize(

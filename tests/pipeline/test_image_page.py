@@ -44,7 +44,9 @@ def test_a_page_has_purpose_versions_launchers_and_how_to_use_the_image(workspac
     assert "| Python | 3.11 |\n" in content
     assert "| Launchers | `torchrun` |\n" in content
     assert "| Runs on | CPU instances |\n" in content
-    assert "| Tested | no build is recorded |\n| `image_uri` | not released |\n" in content
+    assert (
+        "| Tested | no build is recorded |\n| `image_uri` | not released to a shared registry |\n" in content
+    )
     assert "$ bake run small --source-dir src --entry-point train.py --instance-count 2\n" in content
     assert "$ bake estimator small --instance-type ml.c5.4xlarge\n" in content
     assert 'image_uris.retrieve("small")' in content
@@ -77,12 +79,11 @@ def test_a_page_has_the_results_of_the_smoke_test(workspace: Workspace) -> None:
 def test_a_page_names_the_newest_release_and_its_size(workspace: Workspace) -> None:
     [image] = plan(workspace).images
     release = replace(a_record(), registry="registry.example", bytes=2_000_000, tested=True)
-    candidate = replace(release, candidate=True, image_uri="later")
-    content = page(ImagePage(image, run_log.Level.BUILT, None, (release, candidate)))
+    content = page(ImagePage(image, run_log.Level.BUILT, None, release))
 
     assert f"| `image_uri` | `{release.image_uri}`, {release.date} |\n" in content
-    assert "| Size | 2.0 MB compressed, as last published |\n" in content
-    assert f"the published image passed {len(release.checks)} smoke checks" in content
+    assert "| Size | 2.0 MB compressed, as released |\n" in content
+    assert "the released image passed 1 smoke check" in content
 
 
 def test_a_published_image_gets_a_new_page(workspace: Workspace) -> None:
@@ -104,14 +105,14 @@ def test_a_release_on_this_machine_is_not_on_the_page(workspace: Workspace) -> N
     ledger = workspace.project.images / "small/releases.json"
     write_whole(ledger, releases.text_of([replace(a_record(), image="small")]))
 
-    assert "| `image_uri` | not released |\n" in text(workspace)
+    assert "| `image_uri` | not released to a shared registry |\n" in text(workspace)
 
 
 def test_an_image_with_baked_code_is_run_without_a_script(workspace: Workspace) -> None:
     image: Image = plans.changed(
         plan(workspace).images[0], entry_point="train.py", gpu=True, gpu_architecture=">=7.5"
     )
-    content = page(ImagePage(image, run_log.Level.REHEARSED, None, ()))
+    content = page(ImagePage(image, run_log.Level.REHEARSED, None, None))
 
     assert "$ bake run small --instance-count 2\n" in content
     assert "| Runs on | GPU instances with compute capability >=7.5 |\n" in content

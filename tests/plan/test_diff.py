@@ -49,7 +49,7 @@ def state(tree: Tree) -> Past:
     """Read all of a tree at once, because its files change."""
     locks = read_locks([tree.root])
     _ = locks.debs
-    return Past(tree.catalog(), tree.recipes(), locks)
+    return Past(tree.catalog(), tree.recipes(), {}, locks)
 
 
 def test_parts_that_came_went_and_changed_are_reported(tree: Tree) -> None:
@@ -134,7 +134,7 @@ def test_images_of_two_commits_are_compared_by_name(tree: Tree) -> None:
     tree.image(HEAD + "components: {python: '*'}\n", "other")
 
     assert (
-        diff.history_text(diff.history(before, state(tree), diff.names_at(before, state(tree), "*")))
+        diff.history_text(diff.history(before, state(tree), diff.names_at(before, state(tree), "*"), {}))
         == """\
 small
   ~ toolkit 5.1 → 5.2
@@ -159,14 +159,14 @@ releases: [{version: "12", provides: {glibc: "2.36"}, base: {bootstrap: bookworm
     write_lock(tree, packages, needs)
     before = state(tree)
     write_lock(tree, packages, needs)
-    assert diff.history(before, state(tree), diff.names_at(before, state(tree), "*")).same == 1
+    assert diff.history(before, state(tree), diff.names_at(before, state(tree), "*"), {}).same == 1
 
     del packages["vim-runtime"]
     write_lock(
         tree, {**packages, "libc6": "2.36-2", "vim": "9.1", "xxd": "9.1", "gcc": "12.2"}, {"vim": "xxd"}
     )
     assert (
-        diff.history_text(diff.history(before, state(tree), diff.names_at(before, state(tree), "*")))
+        diff.history_text(diff.history(before, state(tree), diff.names_at(before, state(tree), "*"), {}))
         == """\
 small
   4 distribution packages differ; download size: 4 kB → 4 kB
@@ -189,7 +189,7 @@ def test_a_renamed_image_is_compared_with_its_former_recipe(tree: Tree) -> None:
     tree.image(f"{HEAD}renamed_from: first\n", "third")
     tree.image(f"{HEAD}renamed_from: [second]\nenvironment: {{A: b}}\n", "fourth")
     names = diff.names_at(before, state(tree), "*")
-    assert diff.history_text(diff.history(before, state(tree), names)) == (
+    assert diff.history_text(diff.history(before, state(tree), names, {})) == (
         "third, renamed from first\n\nfourth, renamed from second\n  + environment A b\n"
         "\n1 image with the same recipe and components\n"
     )

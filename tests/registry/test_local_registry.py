@@ -226,6 +226,35 @@ def test_the_port_of_another_user(project: ProjectSettings, tmp_path: Path) -> N
     assert local_registry(project).is_running()
 
 
+def test_the_registry_of_an_older_bakehouse_is_stopped_and_its_images_are_named(
+    project: ProjectSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former = project.root / "build/registry"
+    (former / "data/docker").mkdir(parents=True)
+    (former / "keep").touch()
+    owner = former.resolve()
+    monkeypatch.setattr(
+        EmbeddedRegistry, "_owner", lambda _: str(owner) if (owner / "keep").exists() else None
+    )
+    lines: list[str] = []
+    with pytest.raises(PublishError) as caught:
+        manage_local(project, "start", lines.append)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"port {project.registry_port} of the local registry is used by another local registry, "
+            f"in `{owner}`, of Bakehouse 0.1.0",
+            hint="run `bake registry stop`",
+        ),
+    )
+    manage_local(project, "stop", lines.append)
+    old, new = f"{owner}/data", f"{project.registry_state}/data"
+    note = (
+        f"warning: `{old}` has images of Bakehouse 0.1.0. To take them over, run "
+        f"`mkdir -p {new} && cp -a {old}/. {new}/ && rm -r {old}`"
+    )
+    assert lines == [note, note, f"stopped the registry at 127.0.0.1:{project.registry_port}"]
+
+
 def test_it_is_a_container_on_loopback_with_a_network_of_its_own(
     project: ProjectSettings, asked: Callable[[], list[list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bakehouse.builder.run_log import Level, Run
-from bakehouse.ledger.releases import ReleasedArtifact
+from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRollback
 from bakehouse.report_page import states
 from bakehouse.report_page.states import CellState, Mark, not_recorded
 from tests.support import fake_engine
@@ -24,7 +24,7 @@ def test_nothing_is_recorded_of_a_new_image() -> None:
     assert states.run_state(IMAGE, {}, None) == not_recorded()
     assert states.checks_state([]) == not_recorded()
     assert states.signature_state([]) == not_recorded()
-    assert states.release_state([], []) == not_recorded()
+    assert states.release_state([], [], None) == not_recorded()
     assert not_recorded().mark is Mark.UNKNOWN
 
 
@@ -76,10 +76,19 @@ def test_only_a_release_of_the_present_build_key_is_done() -> None:
     tags = "Tags: mpi-cpu-20261120-7c1e44b0."
     note = "An earlier version was released on 2026-11-20."
 
-    assert states.release_state([candidate, RECORD], []) == CellState(Mark.DONE, "2026-11-20", tags)
-    assert states.release_state([candidate], [OTHER]) == CellState(Mark.PARTLY, "candidate 2026-11-20", note)
-    assert states.release_state([], [OTHER]) == CellState(Mark.PARTLY, "earlier version, 2026-11-20", note)
-    assert states.release_state([], [replace(OTHER, tested=False)]) == not_recorded()
+    state = states.release_state
+    assert state([candidate, RECORD], [], RECORD) == CellState(Mark.DONE, "2026-11-20", tags)
+    assert state([candidate], [OTHER], OTHER) == CellState(Mark.PARTLY, "candidate 2026-11-20", note)
+    assert state([], [OTHER], OTHER) == CellState(Mark.PARTLY, "earlier version, 2026-11-20", note)
+    assert state([], [replace(OTHER, tested=False)], None) == not_recorded()
+
+
+def test_a_release_that_was_rolled_back_is_not_done() -> None:
+    latest = replace(OTHER, rollback=ReleasedRollback("2026-11-21T10:00:00Z", RECORD.digest))
+
+    assert states.release_state([RECORD], [latest], latest) == CellState(
+        Mark.PARTLY, "rolled back 2026-11-21", f"`{latest.digest[:19]}` is current."
+    )
 
 
 def test_a_release_of_a_gpu_image_says_that_no_check_used_gpus() -> None:
@@ -90,4 +99,4 @@ def test_a_release_of_a_gpu_image_says_that_no_check_used_gpus() -> None:
     assert states.release_kind(replace(without, tested=False)) == "not tested"
     assert states.release_kind(before) == "release"
     note = "Tags: mpi-cpu-20261120-7c1e44b0. It was not tested on GPUs."
-    assert states.release_state([without], []) == CellState(Mark.DONE, "2026-11-20", note)
+    assert states.release_state([without], [], without) == CellState(Mark.DONE, "2026-11-20", note)

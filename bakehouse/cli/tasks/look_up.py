@@ -197,7 +197,8 @@ def diff(
             own = (recipe for recipe in both if is_own(workspace, recipe.location.path))
             selected = {recipe.name for recipe in (*own, *select(workspace, []).recipes)}
             names = tuple(sorted(selected))
-        history = comparison.history(old, new, names)
+        unread = {**old.unread, **(new.unread if isinstance(new, git_history.Past) else {})}
+        history = comparison.history(old, new, names, unread)
         show(json_report.history(history) if json else comparison.history_text(history))
 
 
@@ -340,6 +341,7 @@ def lint(context: Context, images: str, sarif: str = "") -> None:
     bake lint
     bake lint --sarif build/lint.sarif
     """
+    from bakehouse.catalog.requirements_lock import is_format_1
     from bakehouse.cli import diagnostics
     from bakehouse.plan.workspace import left_out_lines, plan_resolutions, select
     from bakehouse.resolve.phrases import warnings_text
@@ -364,3 +366,11 @@ def lint(context: Context, images: str, sarif: str = "") -> None:
         files += f", allowed {format_count(allowed, 'file')}" if allowed else ""
         show(f"{format_count(len(resolutions), 'image')} without mistakes{files}\n")
         show("".join(f"{line}\n" for line in left_out_lines(planned)))
+        locks = (each.recipe.requirements.lock for each in resolutions if each.recipe.requirements)
+        show(
+            "".join(
+                f"`{lock.name}` has the format of Bakehouse 0.1.0; `bake lock` writes the present one\n"
+                for lock in dict.fromkeys(locks)
+                if is_format_1(lock)
+            )
+        )
