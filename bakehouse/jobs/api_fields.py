@@ -13,6 +13,7 @@ from typing import Any
 from bakehouse.jobs.api_model import request_shape
 
 CHANNELS = "InputDataConfig"
+LINE_ENDS = "\n\r\x85\u2028\u2029"
 _TYPES: Mapping[str, tuple[type, str]] = {
     "string": (str, "a string"),
     "integer": (int, "a whole number"),
@@ -29,6 +30,9 @@ _CHARACTERS = {
     r"\p{Z}": r" \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
 }
 r"""Java's character classes in Python's syntax within brackets. `\w` adds `_`, as the model does."""
+_TOKEN = re.compile(r"\\.|\[(?:\\.|[^\]])*\]|\.")
+_ANY = "[^" + LINE_ENDS + "]"
+"""Java's `.`, which no end of a line matches."""
 _INSTANCE_TYPE = "TrainingInstanceType"
 """AWS adds instance types faster than botocore is updated, so an unknown one is a warning of its own rule."""
 
@@ -202,4 +206,4 @@ def python_pattern(pattern: str) -> re.Pattern[str]:
     """Convert a pattern of the model from Java's syntax to Python's."""
     for java, python in _CHARACTERS.items():
         pattern = pattern.replace(java, python)
-    return re.compile(pattern)
+    return re.compile(_TOKEN.sub(lambda token: _ANY if token[0] == "." else token[0], pattern))

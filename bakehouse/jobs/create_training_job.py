@@ -3,13 +3,20 @@
 Its strings are values of a job to send, or Python expressions for generated code.
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
-from bakehouse.jobs.api_fields import CHANNELS
+from bakehouse.jobs import rules
+from bakehouse.jobs.api_conditions import check_fields
+from bakehouse.jobs.api_fields import CHANNELS, LINE_ENDS, ApiField, flatten
 from bakehouse.jobs.job_spec import JobSpec
+from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
 
+_ROLE, _OUTPUT = "arn:aws:iam::123456789012:role/Role", "s3://bucket/"
+_ARCHIVE = "s3://bucket/sourcedir.tar.gz"
 _INFO = 20
 """Log level of the toolkit that the SDK sends."""
 
@@ -47,7 +54,7 @@ def api_request(
         "RoleArn": job.role,
         "AlgorithmSpecification": {"TrainingImage": image.uri, "TrainingInputMode": "File"},
         "HyperParameters": hyperparameters,
-        "ResourceConfig": _resources(request),
+        "ResourceConfig": {} if has_preferences(job) else _resources(request),
         "OutputDataConfig": {"S3OutputPath": output},
     }
     for field in job.api_fields:
@@ -57,6 +64,63 @@ def api_request(
     if request.environment:
         arguments["Environment"] = dict(request.environment)
     return arguments
+
+
+def sent_by_trainer(request: TrainingRequest, is_baked: bool) -> dict[str, object]:
+    """Return the hyperparameters for ModelTrainer, which sends texts as they are.
+
+    The toolkit of an image that contains its code expects JSON. Texts of several lines are JSON as well,
+    because the API does not take them.
+    """
+    return {
+        name: json.dumps(value) if is_baked or (isinstance(value, str) and _has_lines(value)) else value
+        for name, value in request.hyperparameters.items()
+    }
+
+
+def _has_lines(text: str) -> bool:
+    return any(character in LINE_ENDS for character in text)
+
+
+def sent_findings(request: TrainingRequest, image: LaunchImage, job: JobSpec) -> Findings:
+    """Check the request that code for the SDK or boto3 sends, with examples of what is not known yet."""
+    is_trainer = request.sender == "ModelTrainer"
+    parameters: Mapping[str, object] = request.hyperparameters
+    if is_trainer:
+        parameters = sent_by_trainer(request, is_baked=False)
+    elif not image.entry_point:
+        parameters = {
+            **parameters,
+            **toolkit_parameters(request, archive=_ARCHIVE, name="job", region="us-east-1"),
+        }
+    texts = {
+        name: value if is_trainer and isinstance(value, str) else json.dumps(value)
+        for name, value in parameters.items()
+    }
+    content = api_request(
+        request,
+        replace(image, uri=image.uri or "image"),
+        replace(job, role=job.role or _ROLE),
+        name="job",
+        hyperparameters=texts,
+        output=job.output or _OUTPUT,
+    )
+    fields = tuple(flatten(content))
+    findings = Findings()
+    check_fields(replace(request, sender="API", fields=fields), findings)
+    if is_trainer and any(tag.get("Value") == "" for field in fields for tag in _tags(field)):
+        findings.add(rules.TAGS_V3, "SDK v3 drops the empty value of a tag, and boto3 refuses the request")
+    return findings
+
+
+def _tags(field: ApiField) -> list[dict[str, object]]:
+    values = field.value if field.path == "Tags" and isinstance(field.value, list) else []
+    return [tag for tag in values if isinstance(tag, dict)]
+
+
+def has_preferences(job: JobSpec) -> bool:
+    """Return whether a job has a list of instance types, which replaces its type and count."""
+    return any(field.path == "ResourceConfig.InstancePreferences" for field in job.request)
 
 
 def input_channels(request: TrainingRequest, job: JobSpec) -> list[object]:

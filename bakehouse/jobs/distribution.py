@@ -381,11 +381,13 @@ def _check_types(
                 check_options(path, words, always_set, "the toolkit", findings)
                 check_rdma(path, words, group, context.libfabric, findings)
         is_smddp_type = instance_type in (*_SMDDP_TYPES, "local_gpu") or instance_type.startswith("ml.p5")
-        if _is_on(strategies, _DATA) and not is_smddp_type:
+        # Both classes of SDK v2 and a request start SMDDP's launcher for `pytorchddp`.
+        is_ddp = _is_on(strategies, "pytorchddp") and not _is_on(strategies, "torch_distributed")
+        if (is_ddp or _is_on(strategies, _DATA)) and not is_smddp_type:
             message = f"does not support `{instance_type}`"
             findings.at(
                 rules.SMDDP_INSTANCE,
-                f"distribution.{_DATA}",
+                f"distribution.{'pytorchddp' if is_ddp else _DATA}",
                 message,
                 f"use one of {format_names(_SMDDP_TYPES)}",
             )

@@ -244,7 +244,13 @@ def _findings(
         _refuse("SDK v3 has no instance type `local`", "use `bake run` to run the job on this machine")
     if job.sdk == "boto3" and request.is_local:
         _refuse("SageMaker does not run local jobs", "use `bake run` to run it on this machine")
-    return request, validate(request, replace(image, entry_point=""))
+    findings = validate(request, replace(image, entry_point=""))
+    if not request.is_local and not any(finding.is_error for finding in findings):
+        # Its module needs this one.
+        from bakehouse.jobs.create_training_job import sent_findings
+
+        findings = (*sent_findings(request, image, job).errors, *findings)
+    return request, findings
 
 
 def _check_options(image: LaunchImage, job: JobSpec) -> None:
@@ -304,7 +310,7 @@ def _request(
     if image.components & LIBRARIES:
         # SMP and SMDDP do not support G5.
         default_type = "ml.p4d.24xlarge"
-    single_group = Group("", job.instance_type or default_type, job.hosts)
+    single_group = _preferred(job) or Group("", job.instance_type or default_type, job.hosts)
     groups = tuple(
         instance_group(instance_types, group.instance_type, group.count, group.name)
         for group in job.groups or (single_group,)
@@ -348,6 +354,17 @@ def _request(
         code_root=None if image.entry_point else code_root,
         fields=job.api_fields,
     )
+
+
+def _preferred(job: JobSpec) -> Group | None:
+    """Return the first of the instance types that a job prefers; None if it has no list of them."""
+    path = "ResourceConfig.InstancePreferences"
+    preferences = next((field.value for field in job.request if field.path == path), None)
+    first = preferences[0] if isinstance(preferences, list) and preferences else None
+    if not isinstance(first, dict) or not isinstance(first.get("InstanceType"), str) or job.instance_type:
+        return None
+    count = first.get("InstanceCount")
+    return Group("", first["InstanceType"], count if isinstance(count, int) else job.hosts)
 
 
 def _distribution(

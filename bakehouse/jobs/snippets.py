@@ -19,7 +19,14 @@ from bakehouse.catalog.recipe import Recipe
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.api_fields import CHANNELS, member_name
 from bakehouse.jobs.cluster_forms import cluster_job
-from bakehouse.jobs.create_training_job import api_request, input_channels, script_path, toolkit_parameters
+from bakehouse.jobs.create_training_job import (
+    api_request,
+    has_preferences,
+    input_channels,
+    script_path,
+    sent_by_trainer,
+    toolkit_parameters,
+)
 from bakehouse.jobs.job_spec import COMPILER, S3, SDKS, CheckedJob, JobSpec, valid_job
 from bakehouse.jobs.model_trainer import REQUIREMENTS
 from bakehouse.jobs.rules import RuleViolation
@@ -254,7 +261,7 @@ def _trainer_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, ba
             )
             for group in request.groups
         ]
-    else:
+    elif not has_preferences(job):
         compute = {
             "instance_type": request.groups[0].instance_type,
             "instance_count": request.groups[0].count,
@@ -263,10 +270,8 @@ def _trainer_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, ba
         compute["keep_alive_period_in_seconds"] = request.keep_alive
     arguments: dict[str, object] = {"training_image": image.uri} | _unless_empty("role", job.role)
     imports = ["from sagemaker.train import ModelTrainer"]
-    parameters = request.hyperparameters
-    if image.entry_point:
-        parameters = {key: json.dumps(value) for key, value in parameters.items()}
-    else:
+    parameters = sent_by_trainer(request, bool(image.entry_point))
+    if not image.entry_point:
         configs.append("SourceCode")
         arguments["source_code"] = _call(
             "SourceCode",
@@ -286,12 +291,16 @@ def _trainer_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, ba
         "compute": compute,
         "stopping_condition": {"max_runtime_in_seconds": job.time_limit},
     }
-    values = {}
+    values, shapes = {}, []
     for field in job.sdk_fields:
         if field.path == CHANNELS:
             continue
         structure, _, name = trainer_argument(field.path).partition(".")
-        if name:
+        if name == "instance_preferences" and isinstance(field.value, list):
+            shapes.append("InstancePreference")
+            preferences = [_call("InstancePreference", **_snake_case(item)) for item in field.value]
+            own.setdefault(structure, {})[name] = preferences
+        elif name:
             own.setdefault(structure, {})[name] = field.value
         else:
             values[structure] = _snake_case(field.value)
@@ -319,6 +328,8 @@ def _trainer_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, ba
         given = channel_objects(input_channels(request, job)) or []
         configs += [name for channel in given for name in channel.names]
         channels = [_object(channel) for channel in given]
+    if shapes:
+        imports.insert(0, "from sagemaker.core.shapes import InstancePreference")
     imports.insert(0, f"from sagemaker.core.training.configs import {', '.join(dict.fromkeys(configs))}")
     lines = [f"    {key}={_literal(value)}," for key, value in arguments.items()]
     train = f"trainer.train({f'input_data_config={_literal(channels)}' if channels else ''})"

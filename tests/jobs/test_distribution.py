@@ -95,7 +95,9 @@ def test_pytorchddp_is_smddp() -> None:
     assert settings({"pytorchddp": ON}, job(A100)).hyperparameters == (
         settings(smddp, job(A100)).hyperparameters
     )
-    assert settings({"pytorchddp": ON}).launcher == "pytorchddp"
+    assert settings({"pytorchddp": ON}, job(A100)).launcher == "pytorchddp"
+    with pytest.raises(UsageError, match="does not support `ml"):
+        settings({"pytorchddp": ON})
 
 
 def smp(parameters: Mapping[str, object] | None, **mpi: object) -> Mapping[str, Any]:

@@ -388,7 +388,9 @@ def test_each_limit_of_a_request_is_reported_once(workspace: Workspace, tmp_path
 def test_the_default_launcher_of_tensorflow_suits_groups(workspace: Workspace, sdk: str) -> None:
     groups = (Group("data", "ml.c5n.18xlarge", 1), Group("train", "ml.p4d.24xlarge", 2))
     image = find_image(workspace, "tensorflow-2.21-cu129-py312-data-service")
-    result = check_job(image, JobSpec(groups=groups, sdk=sdk, role="role"), workspace.catalog)
+    result = check_job(
+        image, JobSpec(groups=groups, sdk=sdk, role="arn:aws:iam::123456789012:role/R"), workspace.catalog
+    )
     assert result.errors == ()
     assert result.request.distribution == {"mpi": ON, "instance_groups": ["train"]}
 

@@ -85,7 +85,9 @@ def test_the_name_of_a_job_has_no_dots() -> None:
 
 
 def test_an_image_with_mpi_alone() -> None:
-    assert snippet(MPI, JobSpec(role="arn:aws:iam::1:role/x", instance_count=2, processes_per_host=8)) == (
+    assert snippet(
+        MPI, JobSpec(role="arn:aws:iam::123456789012:role/x", instance_count=2, processes_per_host=8)
+    ) == (
         """\
 # mpi-cpu, published 2026-11-20, smoke-tested (mpi); for version 2 of the SageMaker SDK
 # pip install 'sagemaker<3'
@@ -96,7 +98,7 @@ from sagemaker.pytorch import PyTorch
 estimator = PyTorch(
     image_uri="123456789012.dkr.ecr.eu-west-1.amazonaws.com/bakehouse/mpi-cpu@sha256:4f1c",
     entry_point="train.py",
-    role="arn:aws:iam::1:role/x",
+    role="arn:aws:iam::123456789012:role/x",
     instance_type="ml.c5.2xlarge",
     instance_count=2,
     distribution={"mpi": {"enabled": True, "processes_per_host": 8}},
@@ -198,7 +200,7 @@ def test_an_image_with_training_compiler_enables_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "job", [JobSpec(sdk="boto3", role="arn:aws:iam::1:role/x"), JobSpec(hyperparameters={"a": 1})]
+    "job", [JobSpec(sdk="boto3", role="arn:aws:iam::123456789012:role/x"), JobSpec(hyperparameters={"a": 1})]
 )
 def test_training_compiler_in_other_jobs(job: JobSpec) -> None:
     assert ("compiler_config=" in snippet(COMPILED, job)) == (job.sdk != "boto3")
@@ -522,7 +524,7 @@ def test_version_3_lets_an_image_start_its_own_code() -> None:
 
 
 def test_a_request_of_boto3() -> None:
-    role = "arn:aws:iam::1:role/x"
+    role = "arn:aws:iam::123456789012:role/x"
     assert snippet(PYTORCH, JobSpec(sdk="boto3", role=role, environment={"A": "b"}, keep_alive=600)) == (
         """\
 # pytorch-cpu, published 2026-11-20, smoke-tested (gloo); for boto3
@@ -563,7 +565,7 @@ hyperparameters = {
 }
 request = {
     "TrainingJobName": name,
-    "RoleArn": "arn:aws:iam::1:role/x",
+    "RoleArn": "arn:aws:iam::123456789012:role/x",
     "AlgorithmSpecification": {"TrainingImage": "123456789012.dkr.ecr.eu-west-1.amazonaws.com/bakehouse/pytorch-cpu@sha256:4f1c", "TrainingInputMode": "File"},
     "HyperParameters": {key: json.dumps(value) for key, value in hyperparameters.items()},
     "ResourceConfig": {"InstanceType": "ml.c5.2xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30, "KeepAlivePeriodInSeconds": 600},
@@ -577,7 +579,9 @@ boto3.client("sagemaker", region).create_training_job(**request)
 
 
 def test_code_that_is_in_s3_already_is_not_sent() -> None:
-    job = JobSpec(sdk="boto3", role="arn:aws:iam::1:role/x", source_dir="s3://code/sourcedir.tar.gz")
+    job = JobSpec(
+        sdk="boto3", role="arn:aws:iam::123456789012:role/x", source_dir="s3://code/sourcedir.tar.gz"
+    )
     code = snippet(PYTORCH, job)
     assert "packed" not in code
     assert '    "sagemaker_program": "train.py",\n' in code
@@ -597,7 +601,9 @@ def test_a_local_job_is_not_a_boto3_request() -> None:
     with pytest.raises(UsageError) as caught:
         snippet(
             PYTORCH,
-            JobSpec(sdk="boto3", role="arn:aws:iam::1:role/R", instance_type="local", instance_count=1),
+            JobSpec(
+                sdk="boto3", role="arn:aws:iam::123456789012:role/R", instance_type="local", instance_count=1
+            ),
         )
     assert caught.value.diagnostics == (
         Diagnostic("SageMaker does not run local jobs", hint="use `bake run` to run it on this machine"),
@@ -693,7 +699,7 @@ FIELDS = {
 }
 FULL = JobSpec(
     role=ROLE,
-    instance_type="ml.p4d.24xlarge",
+    instance_type="ml.p3.16xlarge",
     instance_count=2,
     inputs={"training": "s3://data/flowers"},
     channels={"training": ()},
@@ -720,7 +726,7 @@ trainer = ModelTrainer(
     role="arn:aws:iam::123456789012:role/SageMakerRole",
     source_code=SourceCode(source_dir=".", entry_script="train.py"),
     distributed=Torchrun(),
-    compute=Compute(instance_type="ml.p4d.24xlarge", instance_count=2, keep_alive_period_in_seconds=0, \
+    compute=Compute(instance_type="ml.p3.16xlarge", instance_count=2, keep_alive_period_in_seconds=0, \
 volume_size_in_gb=100, enable_managed_spot_training=True, volume_kms_key_id="key"),
     stopping_condition=StoppingCondition(max_runtime_in_seconds=7200, max_wait_time_in_seconds=10800),
     networking=Networking(security_group_ids=["sg-1"], subnets=["subnet-1"], enable_network_isolation=True),
@@ -741,7 +747,7 @@ def test_further_fields_in_version_2() -> None:
             FULL,
             sdk="v2",
             channels={"training": ("train",)},
-            groups=(Group("train", "ml.p4d.24xlarge", 2),),
+            groups=(Group("train", "ml.p3.16xlarge", 2),),
             instance_type="",
             instance_count=None,
             keep_alive=None,
