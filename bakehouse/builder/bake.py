@@ -16,10 +16,10 @@ from bakehouse.plan.model import Image
 from bakehouse.util.hashing import KEY_LABEL
 
 
-def target_of(image: Image, state: Path) -> buildx.Target:
+def target_of(image: Image, output: Path) -> buildx.Target:
     """Return the target of a rendered image, with its key and the files that its stages were rendered from.
 
-    `state` has the copies of its training code.
+    `output` has the copies of its training code.
     """
     sources = {
         name: stage.source / "install.j2"
@@ -32,7 +32,7 @@ def target_of(image: Image, state: Path) -> buildx.Target:
         image.target,
         Path("images", image.name, "docker-bake.json"),
         sources,
-        contexts={CODE: str(code_directory(state, image.name).absolute())} if image.content.code else {},
+        contexts={CODE: str(code_directory(output, image.name).absolute())} if image.content.code else {},
         tags=image.names,
         labels={KEY_LABEL: image.key},
     )

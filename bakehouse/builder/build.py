@@ -128,8 +128,8 @@ def build(
     absent = [image for image in images if not context.engine.image(image.reference)]
     _require_disk(absent, present, context)
     for image in images:
-        write_code(image, context.project.state)
-        require_modes(image, context.project.images, context.project.state)
+        write_code(image, context.project.output)
+        require_modes(image, context.project.images, context.project.output)
     base_image.ensure_bases((image.base for image in images), context)
     baked, failures = _bake(images, absent, context)
     built = [_built(image, baked[image.name], context) for image in images if image.name in baked]
@@ -167,7 +167,7 @@ def _bake(
             bake = stack.enter_context(open_remote_build(images, context.builders, context)).bake
         else:
             bake = stack.enter_context(sent_files.with_files(images, context, bake_on_engine))
-        targets = [target_of(image, context.project.state) for image in images]
+        targets = [target_of(image, context.project.output) for image in images]
         step = max(len(targets), 1) if context.builders else MAX_TARGETS
         digests: dict[str, buildx.BakedImage] = {}
         for start in range(0, len(targets), step):

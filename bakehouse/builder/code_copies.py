@@ -13,14 +13,14 @@ CODE = "code"
 _MOVE = "move the project to another file system; in WSL2, out of `/mnt` into your home directory"
 
 
-def code_directory(state: Path, image: str) -> Path:
+def code_directory(output: Path, image: str) -> Path:
     """Return the directory of the checked copies of an image's training code."""
-    return state / "code" / image
+    return output / "code" / image
 
 
-def write_code(image: Image, state: Path) -> None:
+def write_code(image: Image, output: Path) -> None:
     """Write the checked copies of an image's training code, and remove the copies of deleted files."""
-    directory, copies = code_directory(state, image.name), dockerfile.code_copies(image)
+    directory, copies = code_directory(output, image.name), dockerfile.code_copies(image)
     for copy in copies:
         copy.write(directory.parent)
     paths = {directory.parent / copy.path for copy in copies}
@@ -32,12 +32,12 @@ def write_code(image: Image, state: Path) -> None:
             path.unlink()
 
 
-def require_modes(image: Image, images: Path, state: Path) -> None:
+def require_modes(image: Image, images: Path, output: Path) -> None:
     """Raise BuildError if the copies of an image's files and code do not have the modes of the image.
 
     The engine takes the mode of a file from the file system, so other modes would change the digest.
     """
-    places = [(images, dockerfile.file_copies(image)), (state / "code", dockerfile.code_copies(image))]
+    places = [(images, dockerfile.file_copies(image)), (output / "code", dockerfile.code_copies(image))]
     for directory, copies in places:
         for copy in copies:
             path = directory / copy.path

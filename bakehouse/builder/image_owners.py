@@ -7,11 +7,12 @@ whether a record contains the image that a tag points to.
 
 import contextlib
 import json
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse.catalog.project import ProjectSettings
+from bakehouse.catalog.project import ProjectSettings, state_of
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import EngineError
 from bakehouse.plan.model import LATEST, BootstrappedBase, Image, reference_of
@@ -85,13 +86,14 @@ def forget(project: ProjectSettings, names: Collection[str]) -> None:
 
 
 def adopt(project: ProjectSettings) -> None:
-    """Record the images of directories that no longer exist as images of the project."""
+    """Record the images of directories that no longer exist as images of the project; remove their state."""
     path = _path(project)
     with exclusive(_lock(project)):
         for other in sorted(path.parent.glob("*.json")):
             root, names = _read(other)
             if other != path and not root.is_dir():
                 _write(path, project.root, _read(path)[1] | names)
+                shutil.rmtree(state_of(root, project.user_state), ignore_errors=True)
                 other.unlink()
 
 

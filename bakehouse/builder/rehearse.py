@@ -249,10 +249,10 @@ def _bake_images(group: Sequence[Rehearsal], context: BuildContext, outcome: Reh
         ]
         outcome.failed += sorted(error.images)
 
-    state = context.project.state
+    output = context.project.output
     for rehearsal in group:
-        write_code(rehearsal.image, state)
-    targets = (replace(target_of(rehearsal.image, state), tags=()) for rehearsal in group)
+        write_code(rehearsal.image, output)
+    targets = (replace(target_of(rehearsal.image, output), tags=()) for rehearsal in group)
     bake = partial(bake_with_inputs, context=context)
     images = buildx.bake_with_retries(targets, bake, on_failure, context.restart_engine, report)
     baked = [rehearsal for rehearsal in group if rehearsal.real.name in images]

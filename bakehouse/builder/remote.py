@@ -82,7 +82,7 @@ class RemoteBuild:
                 name: read_steps(
                     (directory / "Dockerfile").read_text(encoding="utf-8"),
                     directory,
-                    code_directory(self.context.project.state, name),
+                    code_directory(self.context.project.output, name),
                 )
                 for name, directory in directories.items()
             }
@@ -139,7 +139,7 @@ class RemoteBuild:
         for reference in bases:
             for layout in (distribution.results, *self._layouts.values()):
                 self.sent.layout.share_layers(contexts[reference], layout)
-        targets = (target_of(image, self.context.project.state) for image in images)
+        targets = (target_of(image, self.context.project.output) for image in images)
         return [
             replace(
                 target,

@@ -1,6 +1,6 @@
 """Record of the highest level that each image reached: `runs.json`, written atomically.
 
-Runs are recorded in the project's `build/` directory on this machine. `bake render` copies them to `images/`,
+Runs are recorded in the project's state directory on this machine. `bake render` copies them to `images/`,
 to be committed with the table of images. So a build alone does not change committed files.
 
 A run counts only while the build key of the image stays the same: a change of the recipe, a component or a

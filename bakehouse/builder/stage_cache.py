@@ -80,7 +80,7 @@ class StageCache:
         if name not in self._steps:
             directory = self._directory(name)
             dockerfile = (directory / "Dockerfile").read_text(encoding="utf-8")
-            code = code_directory(self.project.state, name)
+            code = code_directory(self.project.output, name)
             self._steps[name] = read_steps(dockerfile, directory, code)
         return self._steps[name]
 

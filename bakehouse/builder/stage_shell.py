@@ -24,13 +24,13 @@ def build_stage(image: Image, stage: str, reference: str, context: BuildContext)
     """
     project = context.project
     dockerfile = (project.images / image.name / "Dockerfile").read_text(encoding="utf-8")
-    write_code(image, project.state)
-    require_modes(image, project.images, project.state)
+    write_code(image, project.output)
+    require_modes(image, project.images, project.output)
     base_image.ensure_bases([image.base], context)
     position = failed_steps.position_of(image, stage, project.state)
     known = cut_before(dockerfile, stage, position)
     cut = known or cut_after(dockerfile, stage)
-    target = target_of(image, project.state)
+    target = target_of(image, project.output)
     part = replace(target, target=f"{image.target}-stage", part_of=image.target, stage=stage)
     try:
         # This build may read the build cache of a registry, but does not write to it

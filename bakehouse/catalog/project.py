@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,8 +94,8 @@ class ProjectSettings:
     cache: Path = field(default_factory=lambda: Path.home() / ".cache/bakehouse/files")
     """Cache of downloaded files by sha256, for all projects."""
     registry_port: int = _DEFAULT_PORT
-    user_state: Path = field(default_factory=lambda: Path.home() / ".local/state/bakehouse")
-    """Directory of state that the projects of a user share."""
+    user_state: Path = field(default_factory=lambda: _user_state(os.environ))
+    """Directory of the user's state, outside of all projects."""
     builders: tuple[str, ...] = ()
     """Names of buildx builders; the available ones share the images of a build."""
     build_cache: str = ""
@@ -118,7 +119,9 @@ class ProjectSettings:
     sagemaker_sdk: int = 3
     """Version of the SageMaker SDK that code is printed for: 2 or 3."""
     state_directory: Path | None = None
-    """`state`, if it is not in the project."""
+    """Directory of `state` and `output`, in place of the usual ones."""
+    state_variable: str = ""
+    """Variable that sets a directory for the state that a commit can write to; empty usually."""
     is_fallback: bool = False
     """No project was found: this is Bakehouse's checkout, or the current directory if it is installed."""
 
@@ -132,6 +135,22 @@ class ProjectSettings:
 
     @property
     def state(self) -> Path:
+        """Directory of what this machine found out about the project, such as test results.
+
+        Gates believe its files, so no commit may contain them. Raises RecipeError if one could.
+        """
+        directory = self.state_directory or state_of(self.root, self.user_state)
+        if self.state_variable:
+            raise RecipeError(
+                f"the state directory `{directory}` is inside of the repository",
+                reasons=(Reason("a commit could contain test results there, which `push` would believe"),),
+                hint=f"set {self.state_variable} to a directory outside of `{repository_of(self.root)}`",
+            )
+        return directory
+
+    @property
+    def output(self) -> Path:
+        """Directory of files for the user, such as logs. A commit can contain it, so no gate reads it."""
         return self.state_directory or self.root / "build"
 
     def publishes_to(self, host: str) -> bool:
@@ -161,6 +180,23 @@ def find(start: Path, environment: Mapping[str, str] = os.environ) -> ProjectSet
     path = root / "pyproject.toml"
     present = _read(root, path, (is_file(path) and _table(path)) or {}, environment)
     return replace(present, is_fallback=not IS_CHECKOUT or root != start)
+
+
+def state_of(root: Path, user_state: Path) -> Path:
+    """Return the state directory of the project in a directory.
+
+    Only the path identifies the project: a commit can change everything that a project says about itself.
+    """
+    path = root.resolve()
+    name = re.sub("[^A-Za-z0-9._-]", "_", path.name)[:40]
+    return user_state / "projects" / f"{name}-{sha256(os.fsencode(path)).hexdigest()[:16]}"
+
+
+def repository_of(root: Path) -> Path:
+    """Return the directory that the commits of a project can write to: that with `.git`, else its own."""
+    path = root.resolve()
+    parents = (directory for directory in (path, *path.parents) if (directory / ".git").exists())
+    return next(parents, path)
 
 
 def images_directory(start: Path) -> Path:
@@ -231,6 +267,7 @@ def _read(
             table.report("recipes", message)
     ca = environment.get("BAKEHOUSE_CA", table.text("ca"))
     state = environment.get("BAKEHOUSE_STATE", "")
+    state_directory, user_state = Path(state).absolute() if state else None, _user_state(environment)
     cache_hint = "use a host and a repository, such as `registry.example/team/build-cache`"
     registry_hint = "use `local`, `ecr`, a name of [tool.bakehouse.registries], or a host and a prefix"
     ledger_hint = "use an S3 URL such as `s3://our-bucket/releases`"
@@ -257,7 +294,7 @@ def _read(
         ca=root / ca if ca else None,
         cache=_cache(root, table.text("cache"), environment),
         registry_port=_port(table, environment),
-        user_state=_xdg(environment, "XDG_STATE_HOME", ".local/state") / "bakehouse",
+        user_state=user_state,
         keep_registry=environment.get("BAKEHOUSE_KEEP_REGISTRY", "1") != "0",
         builders=_builders(table, environment),
         build_cache=environment.get(
@@ -266,7 +303,8 @@ def _read(
         build_on_host=table.flag("build_on_host"),
         ledger=table.text("ledger", pattern=_LEDGER, hint=ledger_hint),
         prices=_prices(table),
-        state_directory=Path(state).absolute() if state else None,
+        state_directory=state_directory,
+        state_variable=_state_variable(root, state_directory, user_state, environment),
         registries=_registries(table),
         signing_key=_signing_key(root, table, environment),
         policy=_policy(root, table),
@@ -320,6 +358,21 @@ def _builders(table: TomlTable, environment: Mapping[str, str]) -> tuple[str, ..
     names = table.texts("builders", _BUILDER.fullmatch, "`docker buildx ls` lists builders")
     builder = environment.get("BUILDX_BUILDER")
     return (builder,) if builder else names
+
+
+def _user_state(environment: Mapping[str, str]) -> Path:
+    return _xdg(environment, "XDG_STATE_HOME", ".local/state") / "bakehouse"
+
+
+def _state_variable(
+    root: Path, directory: Path | None, user_state: Path, environment: Mapping[str, str]
+) -> str:
+    """Return the variable to change if the state is in the project's repository; empty if it is not."""
+    if not (directory or user_state).resolve().is_relative_to(repository_of(root)):
+        return ""
+    if directory:
+        return "BAKEHOUSE_STATE"
+    return "XDG_STATE_HOME"
 
 
 def _cache(root: Path, directory: str, environment: Mapping[str, str]) -> Path:

@@ -31,9 +31,10 @@ def run(
 ) -> str:
     """Remove leftovers of ended runs and the project's images of older recipes; `everything` removes more.
 
-    `everything` includes images of the current recipes, images of directories that no longer exist, and
-    build/. Images that another project directory built are kept, even if the project once had their tag. All
-    projects share the file cache and the build cache, so their sizes are reported.
+    `everything` includes images of the current recipes, the project's state and build/, and images and state
+    of directories that no longer exist. Images that another project directory built are kept, even if the
+    project once had their tag. All projects share the file cache and the build cache, so their sizes are
+    reported.
     `cache` removes the file cache. `build_cache` removes stages that no image of the project has from the
     build cache in a registry.
     """
@@ -78,8 +79,9 @@ def run(
     recorded = {pointed[name] for name in used.union(own & needed) if name in pointed}
     image_owners.forget(workspace.project, {*unneeded} - used - recorded)
     if everything:
-        shutil.rmtree(workspace.project.state, ignore_errors=True)
-        report(f"removed {workspace.project.state}")
+        for directory in dict.fromkeys((workspace.project.output, workspace.project.state)):
+            shutil.rmtree(directory, ignore_errors=True)
+            report(f"removed {directory}")
     if build_cache:
         stages = stage_cache.remove_unused(workspace.project, repository, _stages(workspace, plan))
         report(f"removed {format_count(stages, 'stage')} from the build cache {repository}")

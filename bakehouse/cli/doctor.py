@@ -101,7 +101,7 @@ def examine(
             *bridge_finding(engine, host),
             *emulation_finding(engine),
             *_room(engine, host, project.root),
-            directory_finding("build directory", project.state, "nothing can be built or recorded"),
+            directory_finding("state directory", project.state, "nothing can be built or recorded"),
             directory_finding("cache directory", project.cache, "downloaded files cannot be kept"),
             gpu_finding(gpus.result(), engine),
             *[future.result() for future in registry],
@@ -408,7 +408,7 @@ def directory_finding(name: str, directory: Path, cost: str) -> DoctorCheck:
             file.flush()
     except OSError as error:
         detail = f"{existing} is not writable: {(error.strerror or str(error)).lower()}"
-        hint = "set BAKEHOUSE_STATE" if name.startswith("build") else "set `cache` or BAKEHOUSE_CACHE"
+        hint = "set BAKEHOUSE_STATE" if name.startswith("state") else "set `cache` or BAKEHOUSE_CACHE"
         return DoctorCheck(
             name, CheckState.MISSING, detail, cost, f"{hint} to a directory that you can write to"
         )

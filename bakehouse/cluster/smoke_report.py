@@ -12,7 +12,7 @@ from typing import Any
 
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
-from bakehouse.errors import Diagnostic, SmokeError
+from bakehouse.errors import Diagnostic, Reason, SmokeError
 from bakehouse.util import file_format
 from bakehouse.util.files import display_path, is_file, write_whole
 from bakehouse.util.format import format_count, format_names
@@ -168,6 +168,17 @@ def has_passed(state: Path, image: str) -> bool:
             if report.image == image and report.passed:
                 return True
     return False
+
+
+def require_outside(path: Path, repository: Path) -> None:
+    """Raise SmokeError for a file of results inside of a project's repository, which a commit can contain."""
+    places = (path.absolute(), path.parent.resolve() / path.name, path.resolve())
+    if any(place.is_relative_to(repository) for place in places):
+        raise SmokeError(
+            f"`{path}` is inside of the repository, so its results do not count",
+            reasons=(Reason("a commit can contain such a file, without any test"),),
+            hint=f"write it outside of `{repository}`, such as `/tmp/{path.name}`",
+        )
 
 
 def attach(

@@ -69,7 +69,7 @@ def run_job(
             reference = Digest(stored_image(workspace, image, engine).digest)
         job = replace(job, image=reference)
         with listen(job) as handler:
-            directory = project.state / "runs" / job.name
+            directory = project.output / "runs" / job.name
             efa_types = local_job.efa_types(workspace.catalog)
             return local_job.run(engine, job, directory, handler, efa_types)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from bakehouse.builder import run_log
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.base_contents import read_contents
+from bakehouse.catalog.project import repository_of
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import junit, remote_smoke, smoke_report, smoke_runners
 from bakehouse.cluster import smoke as cluster_smoke
@@ -80,7 +81,7 @@ def smoke_images(
     """Smoke-test built images. A failing image does not stop the others; failures are raised at the end."""
     _require_valid_options([item.image for item in built], options)
     sign = _report_signer(workspace, options)
-    state = workspace.project.state
+    state, output = workspace.project.state, workspace.project.output
     results = []
     failures: list[Diagnostic] = []
     platforms = platforms_of(item.image for item in built)
@@ -90,13 +91,14 @@ def smoke_images(
                 engine,
                 item,
                 state,
+                logs=output / "smoke" / item.image.name,
                 only=options.only,
                 gpus=options.gpus,
                 deadline=options.deadline,
                 base_keys=_base_keys(workspace, item.image),
                 report=report,
             )
-            write_whole(state / "smoke" / item.image.name / "junit.xml", junit.text(result))
+            write_whole(output / "smoke" / item.image.name / "junit.xml", junit.text(result))
             outcomes = [(check.name, check.outcome) for check in result.checks]
             smoked = run_log.smoked_run(item.image, outcomes, datetime.now(UTC).date())
             if not options.only or run_log.is_rerun(smoked, run_log.load_runs(state).get(item.image.name)):
@@ -130,7 +132,7 @@ def smoke_on_sagemaker(
     gpus = smoke_job.check_job(job, candidate, workspace.catalog)
     remote = _remote_smoke(workspace, image, candidate, options, gpus=gpus, hosts=job.hosts)
     sign = _report_signer(workspace, options)
-    logs = project.state / "smoke" / image.name / "sagemaker"
+    logs = project.output / "smoke" / image.name / "sagemaker"
     launched, result = smoke_job.smoke_on_sagemaker(
         remote, job, workspace.catalog, project.prices, logs, callbacks, pace
     )
@@ -165,6 +167,7 @@ def smoke_elsewhere(
     sign = _report_signer(workspace, options)
     directory = project.state / "smoke" / image.name / runner.partition(":")[0]
     if results:
+        smoke_report.require_outside(results, repository_of(project.root))
         text = results.read_text(encoding="utf-8", errors="replace")
         document = remote_smoke.read_results(text, f"`{results}`")
     elif runner.startswith(smoke_runners.SSH):
@@ -238,12 +241,11 @@ def _keep_remote_report(
     workspace: Workspace, result: SmokeReport, options: SmokeOptions, sign: smoke_report.Sign | None
 ) -> None:
     """Store a report from other machines by its digest if it is complete. Raises SmokeError for failures."""
-    state = workspace.project.state
-    write_whole(state / "smoke" / result.image / "junit.xml", junit.text(result))
+    write_whole(workspace.project.output / "smoke" / result.image / "junit.xml", junit.text(result))
     if options.report_file:
         smoke_report.write(result, options.report_file, sign)
     if not result.unfinished:
-        smoke_report.store(result, state)
+        smoke_report.store(result, workspace.project.state)
     smoke_report.require_passed(result)
 
 

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bakehouse.catalog.project import ProjectSettings
+from bakehouse.catalog.project import ProjectSettings, repository_of
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import PublishError, UsageError
@@ -23,7 +23,7 @@ from bakehouse.publish.published_checks import require_not_expiring, warn_if_new
 from bakehouse.publish.record import with_known_facts, with_report, with_scans
 from bakehouse.publish.regions import RegionResults, for_each_region, with_same_release_day
 from bakehouse.publish.release_gate import check_candidate
-from bakehouse.publish.retag import move_tag, tag_release
+from bakehouse.publish.retag import find_release_tag, move_tag, tag_release
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import destination
 from bakehouse.registry.registry import Registry
@@ -69,6 +69,7 @@ class Promotion:
         self._locations = _all_locations(self._candidate, records)
         self._bundler = bundler_of(project)
         self._waivers = policy.waivers_of(project)
+        self._registries: list[Registry] = []
         self._released: list[tuple[Registry, PublishedImage]] = []
         self._attested = Attested()
         self._scans: tuple[ReleasedScan, ...] = ()
@@ -80,6 +81,7 @@ class Promotion:
                 stack.enter_context(destination.registry(self._project, host, self._progress))
                 for host in self._locations
             ]
+            self._registries = registries
             candidate = self._scan(registries[0])
             results = for_each_region(registries, self._release)
             record = self._record(candidate, results)
@@ -122,6 +124,11 @@ class Promotion:
     def _release(self, registry: Registry, first: PublishedImage | None) -> PublishedImage:
         """Give the candidate its release tag in one registry, with signatures before and after."""
         location = self._locations[registry.host]
+        tag = find_release_tag(location, self._image, registry, self._push_options)
+        if not location.candidate and not tag and not self._is_released():
+            # A commit can contain a record of a release that never happened.
+            require_same_key(location, self._image)
+            location = replace(location, candidate=True)
         # Before anything is signed.
         check_candidate(location, self._report, self._image)
         published = PublishedImage.recorded(location)
@@ -134,6 +141,15 @@ class Promotion:
         self._released.append((registry, published))
         self._sign(registry, published, signature_of(self._image, published.digest))
         return published
+
+    def _is_released(self) -> bool:
+        """Return whether a registry has a release tag of the recorded digest."""
+        for registry in self._registries:
+            location = self._locations[registry.host]
+            with contextlib.suppress(PublishError):
+                if find_release_tag(location, self._image, registry, self._push_options):
+                    return True
+        return False
 
     def _sign(self, registry: Registry, published: PublishedImage, *statements: Statement) -> None:
         """Attach signed statements, if the project has a key."""
@@ -211,6 +227,7 @@ def _smoke_report(
     digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
     verify = signed_report.verifier(project.policy) if options.reports else None
     for path in options.reports:
+        smoke_report.require_outside(path, repository_of(project.root))
         smoke_report.attach(path, candidate.image, digests, project.state, verify)
     reports = [
         report

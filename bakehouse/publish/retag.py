@@ -34,17 +34,7 @@ def tag_release(
     A digest that is released already keeps its tag.
     """
     check_candidate(candidate, report, image)
-    key, digest = ImageKey(candidate.key), Digest(candidate.digest)
-    target = ReleaseTarget(
-        image=candidate.image,
-        key=key,
-        digest=digest,
-        registry=registry,
-        repository=candidate.repository,
-        tag=immutable_tag(candidate.image, options.day, key),
-        form=FORMS[image.format],
-        platform=image.platform,
-    )
+    target = _target(candidate, image, registry, options)
 
     def wait() -> None:
         progress(f"{candidate.image}: waiting for another push of it on this machine")
@@ -56,6 +46,50 @@ def tag_release(
             return _tag_release(ReleaseTags(remote, target, PushDiagnostics(target, "promote")), progress)
     except OverdueError as error:
         raise PushDiagnostics(target, "promote").overdue() from error
+
+
+def find_release_tag(
+    record: ReleaseRecord, image: Image, registry: Registry, options: PushOptions
+) -> str | None:
+    """Return the release tag that a registry has for the digest of a record, or None.
+
+    Raises PublishError if the registry has another configuration for it: a commit can change a record.
+    """
+    target = _target(record, image, registry, options)
+    diagnostics = PushDiagnostics(target, "promote")
+    try:
+        remote = open_repository(registry, record.repository, options)
+        with diagnostics.translate_errors():
+            manifest = remote.manifest(target.digest)
+        if manifest is None:
+            raise diagnostics.candidate_gone()
+        config = manifest.config.digest if manifest.config else ""
+        if record.config and record.config != config:
+            raise PublishError(
+                f"the record of `{record.image_uri}` names another configuration than the registry",
+                facts=(("record", record.config), ("registry", config)),
+                hint="restore `releases.json`, or publish the candidate again",
+            )
+        released = ReleaseTags(remote, replace(target, registry=remote.registry), diagnostics).find_release(
+            lambda: None
+        )
+    except OverdueError as error:
+        raise diagnostics.overdue() from error
+    return released[0] if released and released[1].digest == record.digest else None
+
+
+def _target(record: ReleaseRecord, image: Image, registry: Registry, options: PushOptions) -> ReleaseTarget:
+    key = ImageKey(record.key)
+    return ReleaseTarget(
+        image=record.image,
+        key=key,
+        digest=Digest(record.digest),
+        registry=registry,
+        repository=record.repository,
+        tag=immutable_tag(record.image, options.day, key),
+        form=FORMS[image.format],
+        platform=image.platform,
+    )
 
 
 def _tag_release(tags: ReleaseTags, progress: Reporter) -> PublishedImage:

@@ -268,7 +268,7 @@ def test_layers_of_images_that_the_engine_keeps_need_no_space(tmp_path: Path) ->
     image = select(open_workspace(HOME), ["mpi-cpu"]).image
     project, name = ProjectSettings(tmp_path, ()), Digest(image.names[-1])
     record_build(BuiltImage(image, name, name, 42), project)
-    (tmp_path / "build/built/damaged.json").write_text("{")
+    (project.state / "built/damaged.json").write_text("{")
 
     assert expected_bytes([image], kept_layers(project, Engine(name))) == 0
     assert kept_layers(project, Engine()) == frozenset()

@@ -1,5 +1,7 @@
 """Location and settings of a project."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,7 +51,7 @@ def test_settings_are_found_from_a_directory_below(own: Tree) -> None:
         own.root / "ca.pem",
         5055,
     )
-    assert (settings.images, settings.state) == (own.root / "images", own.root / "build")
+    assert (settings.images, settings.output) == (own.root / "images", own.root / "build")
 
 
 @pytest.mark.parametrize(
@@ -310,8 +312,55 @@ def test_a_mistake_in_the_name_of_a_table_is_at_its_header(empty: Tree) -> None:
 
 
 def test_what_is_remembered_can_be_kept_elsewhere(empty: Tree) -> None:
-    assert project.find(empty.root, {}).state == HOME / "build"
-    assert project.find(empty.root, {"BAKEHOUSE_STATE": "/var/tmp/other"}).state == Path("/var/tmp/other")
+    assert project.find(empty.root, {}).output == HOME / "build"
+    settings = project.find(empty.root, {"BAKEHOUSE_STATE": "/var/tmp/other"})
+    assert (settings.state, settings.output) == (Path("/var/tmp/other"), Path("/var/tmp/other"))
+
+
+def test_each_directory_has_a_state_that_no_file_of_it_chooses(tmp_path: Path) -> None:
+    states = set()
+    for name in ("one", "two", "moved"):
+        root = tmp_path / name
+        shutil.copytree(tmp_path / "one", root) if name != "one" else (root / ".git").mkdir(parents=True)
+        (root / "pyproject.toml").write_text('[project]\nname = "same"\n[tool.bakehouse]\n')
+        states.add(project.find(root, {"HOME": str(tmp_path)}).state)
+    (tmp_path / "link").symlink_to(tmp_path / "two")
+
+    assert len(states) == 3
+    assert {state.parent for state in states} == {tmp_path / ".local/state/bakehouse/projects"}
+    assert project.find(tmp_path / "link", {"HOME": str(tmp_path)}).state in states
+
+
+@pytest.mark.parametrize(
+    ("environment", "variable"),
+    [
+        ({"BAKEHOUSE_STATE": "{root}/nested/state"}, "BAKEHOUSE_STATE"),
+        ({"BAKEHOUSE_STATE": "{root}/../outside/link"}, "BAKEHOUSE_STATE"),
+        ({"BAKEHOUSE_STATE": "relative"}, "BAKEHOUSE_STATE"),
+        ({"XDG_STATE_HOME": "{root}/state"}, "XDG_STATE_HOME"),
+        ({"HOME": "{root}"}, "XDG_STATE_HOME"),
+    ],
+)
+def test_a_state_that_a_commit_can_contain_is_not_read(
+    environment: dict[str, str], variable: str, empty: Tree
+) -> None:
+    empty.write("repository/.git/config", "")
+    empty.write("repository/nested/pyproject.toml", "[tool.bakehouse]\n")
+    root = empty.root / "repository"
+    (empty.root / "outside").mkdir()
+    (empty.root / "outside/link").symlink_to(root / "images")
+    os.chdir(root / "nested")
+    values = {name: value.format(root=root) for name, value in environment.items()}
+    settings = project.find(root / "nested", values)
+    with pytest.raises(RecipeError) as caught:
+        print(settings.state)
+
+    place = settings.state_directory or project.state_of(settings.root, settings.user_state)
+    assert error_text(caught.value) == (
+        f"error: the state directory `{place}` is inside of the repository\n"
+        "  because a commit could contain test results there, which `push` would believe\n\n"
+        f"hint: set {variable} to a directory outside of `{root}`\n"
+    )
 
 
 @pytest.mark.parametrize(

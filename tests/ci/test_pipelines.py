@@ -681,7 +681,8 @@ class Ci:
     @property
     def called(self) -> list[str]:
         """The command lines of `bake` since the last look."""
-        lines = self.log.read_text().splitlines()
+        # Reports are outside of the repository, in a directory of each job.
+        lines = re.sub(r"--report /\S*/", "--report ", self.log.read_text()).splitlines()
         self.log.write_text("")
         return lines
 
@@ -701,10 +702,10 @@ BUILD = ("plan tiny --from {base} --shard 1/1 --names", "build tiny", "smoke tin
 PUBLISH = (
     "plan tiny --missing release --shard 1/1 --names",
     "build tiny",
-    "smoke tiny --report reports/tiny.json",
+    "smoke tiny --report tiny.json",
     "push --candidate --attest tiny",
 )
-PROMOTE = ("promote tiny --report reports/tiny.json", "releases tiny --notes")
+PROMOTE = ("promote tiny --report tiny.json", "releases tiny --notes")
 
 
 def expected(ci: Ci, system: str, *groups: tuple[str, ...]) -> list[str]:
@@ -1496,7 +1497,7 @@ JOB = (
 )
 ON_SAGEMAKER = (
     f"plan {FIRST} {SECOND} --missing release --shard 1/1 --names",
-    *(f"smoke {image} {JOB} --report gpu-reports/{image}.json" for image in (FIRST, SECOND)),
+    *(f"smoke {image} {JOB} --report {image}.json" for image in (FIRST, SECOND)),
 )
 ON_RUNNER = (
     ON_SAGEMAKER[0],
@@ -1508,14 +1509,14 @@ ON_RUNNER = (
         for line in (
             f"uri {image} --candidate",
             f"docker pull --quiet registry/{image}@sha256:1",
-            f"smoke {image} --gpus 8 --image-uri registry/{image}@sha256:1 --report gpu-reports/{image}.json",
+            f"smoke {image} --gpus 8 --image-uri registry/{image}@sha256:1 --report {image}.json",
         )
     ),
 )
 PROMOTE_GPU = tuple(
     line
     for image in (FIRST, SECOND)
-    for line in (f"promote {image} --report gpu-reports/{image}.json", f"releases {image} --notes")
+    for line in (f"promote {image} --report {image}.json", f"releases {image} --notes")
 )
 
 

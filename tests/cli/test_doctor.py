@@ -776,7 +776,7 @@ def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch
 
     assert [finding.name for finding in findings if finding.state is CheckState.OK] == []
     assert {finding.name for finding in findings} == {
-        *("engine", "disk", "build directory", "cache directory", "GPUs"),
+        *("engine", "disk", "state directory", "cache directory", "GPUs"),
         *("registry", "AWS region", "AWS identity", "CA bundle", "mirror", "package index", "Debian mirrors"),
     }
 

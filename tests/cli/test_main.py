@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from bakehouse import __version__
+from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import command_line, command_name, help_text, main
 from bakehouse.cli.diagnostics import failure_text
@@ -757,17 +758,18 @@ def test_a_full_disk_without_a_path_is_the_one_with_the_least_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
-    (tmp_path / "build").mkdir()
     monkeypatch.chdir(tmp_path)
-    free = {tmp_path / "build": 0}
+    state = project.find(tmp_path).state
+    state.mkdir(parents=True)
+    free = {state: 0}
     monkeypatch.setattr(
         shutil, "disk_usage", lambda path: SimpleNamespace(free=free.get(path, 5_000), total=2_000_000)
     )
     error = OSError(errno.ENOSPC, "No space left on device")
 
     assert failure_text(main._machine_error(error)) == (
-        f"error: cannot write `{tmp_path}/build`: no space left on device\n"
-        f"  free  0 bytes of 2.0 MB in {tmp_path}/build\n\n"
+        f"error: cannot write `{state}`: no space left on device\n"
+        f"  free  0 bytes of 2.0 MB in {state}\n\n"
         "hint: free disk space, such as with `bake clean`, and run the same command again\n"
     )
 

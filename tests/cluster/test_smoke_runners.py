@@ -114,7 +114,12 @@ def test_printed_commands_can_be_copied_into_a_shell(tmp_path: Path, runner: str
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("our builds")
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Name of an image with a candidate, in a project in the current directory."""
     tree = Tree(tmp_path)
     tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
@@ -122,12 +127,12 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     [image] = select(open_workspace(tmp_path), ["tiny"]).plan.images
     put(tmp_path, replace(a_record(), image="tiny", key=image.key, candidate=True))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BAKEHOUSE_STATE", "our builds")
+    monkeypatch.setenv("BAKEHOUSE_STATE", str(state))
     return image.name
 
 
 def test_the_command_that_reads_the_results_is_complete(
-    tiny: str, capsys: pytest.CaptureFixture[str]
+    tiny: str, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--check", "components", "--gpus", "2", "--timeout", "60", "--report", "my report.json")
 
@@ -136,7 +141,7 @@ def test_the_command_that_reads_the_results_is_complete(
     first, *_, then, last = capsys.readouterr().err.splitlines()
     assert (first, then) == ("run:", "then:")
     assert last == (
-        "  bake smoke tiny --on kubernetes --results 'our builds/smoke/tiny/kubernetes/results.log' "
+        f"  bake smoke tiny --on kubernetes --results '{state}/smoke/tiny/kubernetes/results.log' "
         "--check components --gpus 2 --timeout 60 --report 'my report.json'"
     )
 
@@ -151,43 +156,54 @@ def test_a_scheduler_takes_no_named_gpus(runner: str, tiny: str, capsys: pytest.
 
 
 def test_a_script_for_a_machine_without_an_engine_selects_the_named_gpus(
-    tiny: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny: str, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("bakehouse.pipeline.smoke.write_root", lambda *arguments: ROOT)
-    Path("our builds/smoke/tiny/bare").mkdir(parents=True)
+    directory = state / "smoke/tiny/bare"
+    directory.mkdir(parents=True)
 
     assert main.run(("smoke", tiny, "--on", "bare", "--gpus", "device=0,2", "--check", "components")) == 0
 
     captured = capsys.readouterr()
-    assert captured.out == "our builds/smoke/tiny/bare\n"
+    assert captured.out == f"{directory}\n"
     assert captured.err == (
         "run:\n"
-        "  scp 'our builds/smoke/tiny/bare/rootfs.tar.gz' 'our builds/smoke/tiny/bare/smoke.sh' gpu-host:\n"
+        f"  scp '{directory}/rootfs.tar.gz' '{directory}/smoke.sh' gpu-host:\n"
         "  ssh -t gpu-host sh smoke.sh\n"
-        "  scp gpu-host:results.json 'our builds/smoke/tiny/bare/results.json'\n"
+        f"  scp gpu-host:results.json '{directory}/results.json'\n"
         "then:\n"
-        "  bake smoke tiny --on bare --results 'our builds/smoke/tiny/bare/results.json' "
+        f"  bake smoke tiny --on bare --results '{directory}/results.json' "
         "--check components --gpus 2\n"
     )
-    text = Path("our builds/smoke/tiny/bare/smoke.sh").read_text()
+    text = (directory / "smoke.sh").read_text()
     assert "        CUDA_VISIBLE_DEVICES=0,2 \\\n" in text
 
 
 def test_the_report_of_a_machine_without_an_engine_is_signed(
-    tiny: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny: str, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     key = make_key(tmp_path, "tester")
     with Path("pyproject.toml").open("a") as file:
         file.write(f'signing_key = "{key.private}"\n')
     check = ("--check", "no_private_keys")
     assert main.run(("smoke", tiny, "--on", "slurm", *check)) == 0
-    script = Path("our builds/smoke/tiny/slurm/smoke.py").read_text()
+    script = (state / "smoke/tiny/slurm/smoke.py").read_text()
     plan = plan_in(script)
     results = {**document(GPUS), "id": plan["id"], "image": plan["image"]}
     Path("results.json").write_text(json.dumps(results))
+    (state / "results.json").write_text(json.dumps(results))
 
-    words = ("smoke", tiny, "--on", "bare", "--results", "results.json", "--report", "report.json", *check)
-    assert main.run(words) == 0
+    def words(results: str) -> tuple[str, ...]:
+        return ("smoke", tiny, "--on", "bare", "--results", results, "--report", "report.json", *check)
+
+    capsys.readouterr()
+    assert main.run(words("results.json")) == 6
+    assert capsys.readouterr().err == (
+        "error: `results.json` is inside of the repository, so its results do not count\n"
+        "  because a commit can contain such a file, without any test\n\n"
+        f"hint: write it outside of `{tmp_path}`, such as `/tmp/results.json`\n"
+    )
+    assert main.run(words(f"{state}/results.json")) == 0
 
     [digest] = {json.loads(Path("report.json").read_text())["digest"]}
     state, trusted = tmp_path / "promoting", Policy((key.public,))

@@ -20,6 +20,7 @@ from bakehouse.ledger.store import TeamLedger
 from bakehouse.report_page import versions
 from bakehouse.report_page.fleet import SmokeResults, read_fleet
 from bakehouse.report_page.page import render
+from bakehouse.util.files import write_whole
 from tests.support.fleet_sizes import SMALL
 from tests.support.sites import CONFIG, FAILED, Html, Site, build, lock
 
@@ -251,7 +252,7 @@ def test_a_size_of_an_older_format_counts_as_not_recorded(site: Site) -> None:
     key, state = site.planned.key, site.workspace.project.state
     directory = {"path": "/usr", "bytes": 1, "files": 1}
     content = {"key": key, "stored": 1, "unpacked": 1, "parts": [], "directories": [directory]}
-    site.tree.write(f"{(state / 'sizes/small.json').relative_to(site.tree.root)}", json.dumps(content))
+    write_whole(state / "sizes/small.json", json.dumps(content))
 
     assert site.image().size is None
 

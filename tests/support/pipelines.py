@@ -286,6 +286,7 @@ class GitHub:
                 failure = failure or error
             path = ":".join([*files["GITHUB_PATH"].read_text().split(), self.machines.environment["PATH"]])
             environment["PATH"] = path
+            environment |= dict(line.split("=", 1) for line in files["GITHUB_ENV"].read_text().splitlines())
             if "id" in step:
                 lines = files["GITHUB_OUTPUT"].read_text().splitlines()
                 context["steps"][step["id"]] = {"outputs": dict(line.split("=", 1) for line in lines)}
@@ -328,6 +329,9 @@ class GitHub:
         elif name == "actions/upload-artifact":
             pattern = given["path"]
             if Path(pattern).is_absolute():
+                if not Path(pattern).exists():
+                    assert given["if-no-files-found"] == "ignore"
+                    return workspace
                 shutil.copytree(pattern, self.artifacts / given["name"], dirs_exist_ok=True)
                 return workspace
             for path in _matching(workspace, pattern):

@@ -36,7 +36,7 @@ def keys(tmp_path: Path) -> dict[str, KeyFiles]:
 @pytest.fixture
 def team(tmp_path: Path, proxies: tuple[Proxy, Proxy], keys: dict[str, KeyFiles]) -> ProjectSettings:
     """A project with an untested candidate and a policy that trusts `tester`."""
-    project = ProjectSettings(tmp_path, (), policy=Policy((keys["tester"].public,)))
+    project = ProjectSettings(tmp_path / "project", (), policy=Policy((keys["tester"].public,)))
     open_ledger(project).add(candidate(*proxies))
     return project
 

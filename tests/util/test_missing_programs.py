@@ -60,7 +60,7 @@ def test_a_missing_git_is_the_reason(closed: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_read_is_a_finding(closed: Path) -> None:
-    finding = doctor.directory_finding("build directory", closed / "bin/state", "nothing can be built")
+    finding = doctor.directory_finding("state directory", closed / "bin/state", "nothing can be built")
 
     assert finding.state is CheckState.MISSING
     assert finding.detail.endswith(" is not writable: permission denied")

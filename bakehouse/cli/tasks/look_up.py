@@ -320,7 +320,7 @@ def fleet_report(context: Context, images: str, to: str = "", from_: str = "", s
     workspace = open_project(images)
     html = page.render(read_fleet(workspace, split(images), from_))
     if to or not serve:
-        destination = to or str(workspace.project.state / "report")
+        destination = to or str(workspace.project.output / "report")
         show(f"{output.write(html, destination, workspace.project.region)}\n")
     if serve:
         with output.open_server(html) as (url, server):
