@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bakehouse.catalog.project import find
 from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.plan.workspace import open_workspace, render_images, select
 from benchmarks import harness
@@ -38,7 +39,7 @@ def built_images(root: Path, names: list[str]) -> list[Image]:
 def asking(command: list[str], images: list[Image], root: Path) -> Spent:
     """Return the times of the command without records of earlier builds, so that BuildKit is asked."""
     for image in images:
-        (root / "build/built" / f"{image.name}.json").unlink(missing_ok=True)
+        (find(root).state / "built" / f"{image.name}.json").unlink(missing_ok=True)
     return harness.command(command, cwd=root)
 
 

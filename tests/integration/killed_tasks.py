@@ -3,7 +3,6 @@
 import contextlib
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import time
@@ -19,6 +18,7 @@ from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.maintain.isolated_engine import isolated_engine
 from tests.integration import killed_clusters
 from tests.integration.projects import base
+from tests.support import killed_commands
 from tests.support.full_disks import Place, SmallDisk
 from tests.support.killed_commands import Command, Strike, run
 from tests.support.programs import docker, remove_images
@@ -77,8 +77,8 @@ class Tasks:
         commands = []
         for name, words in tasks.items():
             copy = self._directory / f"before-{name}"
-            shutil.copytree(project, copy)
-            prepare = partial(self._prepare_build if name == "build" else shutil.copytree, copy)
+            killed_commands.copy(project, copy)
+            prepare = partial(self._prepare_build if name == "build" else killed_commands.copy, copy)
             # These start a registry, and the first lets it run
             finish = ("registry", "stop") if name in ("push", "promote") else ()
             command = Command(name, words, prepare, finish=finish, remains=_in_engine)
@@ -107,7 +107,7 @@ class Tasks:
         self.remove()
         # Another program may have removed it
         base()
-        shutil.copytree(copy, project)
+        killed_commands.copy(copy, project)
 
     def remove(self) -> None:
         """Remove the image, and its stage from the build cache."""
@@ -181,10 +181,10 @@ def places(commands: Sequence[Command]) -> tuple[Place, ...]:
     """Return the places where tasks write on the machine of the client."""
     named = {command.name: command for command in commands}
     return (
-        Place("state", named["build"], "build"),
-        Place("state", named["smoke"], "build"),
+        Place("state", named["build"], "../project.state"),
+        Place("logs", named["smoke"], "build"),
         Place("layer cache", named["push"], "cache"),
-        Place("registry", named["push"], "build/user"),
+        Place("registry", named["push"], "../project.state"),
         Place("ledger", named["promote"], f"images/{named['promote'].words[1]}"),
     )
 

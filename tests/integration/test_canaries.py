@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from bakehouse.catalog import project
-from bakehouse.catalog.project import HOME
+from bakehouse.catalog.project import HOME, find
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.registry.client import Repository
 from bakehouse.registry.manifest import KINDS
@@ -119,7 +119,7 @@ def test_no_secret_is_printed(released: Released) -> None:
 
 def test_a_failed_step_shows_its_proxy_without_the_login(released: Released) -> None:
     failed = released.runs[-1]
-    [log] = (released.world.project / "build/logs").glob("*.log")
+    [log] = (find(released.world.project, released.world.environment).state / "logs").glob("*.log")
 
     assert failed.code
     assert "@proxy.example:3128" in log.read_text()

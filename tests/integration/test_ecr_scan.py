@@ -50,8 +50,9 @@ def project(
     wait(monkeypatch, 60.0)
     prefix = tmp_path.name.replace("_", "-").rstrip("-")
     team = RegistrySettings("team", account=ACCOUNT, regions=(REGION,), prefix=prefix)
-    smoke_report.save(passed(image), tmp_path / "build")
-    return ProjectSettings(tmp_path, (), registry="team", registries={"team": team})
+    settings = ProjectSettings(tmp_path, (), registry="team", registries={"team": team})
+    smoke_report.save(passed(image), settings.state)
+    return settings
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bakehouse.catalog.project import find
 from bakehouse.errors import ConflictError, RecipeError, UsageError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import required_files
@@ -446,7 +447,7 @@ def test_a_components_locks_are_checked_though_no_image_has_it(pin: Pin, tmp_pat
 def test_two_runs_at_once_wait_for_each_other(pin: Pin, tmp_path: Path) -> None:
     messages: Queue[str] = Queue()
     with ThreadPoolExecutor(1) as pool:
-        with exclusive(tmp_path / "build/locks/lock"):
+        with exclusive(find(tmp_path).state / "locks/lock"):
             run = pool.submit(locking.run, tmp_path, ["top"], messages.put)
             assert messages.get(timeout=60) == "waiting for another `bake lock` to end"
             assert not _lock(tmp_path, "1.0.txt").exists()

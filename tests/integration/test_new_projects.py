@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 from uv import find_uv_bin
 
 from bakehouse.builder.verify import Outcome
+from bakehouse.catalog.project import find
 from bakehouse.cli import main
 from bakehouse.cluster import smoke_report
 from bakehouse.util.oci import Digest
@@ -154,7 +155,7 @@ def test_an_image_passes_its_checks_on_a_machine_without_an_engine(
     subprocess.run(words, user=user, env={"PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
 
     assert main.run(("smoke", "mpi-cpu", "--on", "bare", "--results", f"{machine}/results.json")) == 0
-    report = smoke_report.load_all(Path("build"), digest)
+    report = smoke_report.load_all(find(Path.cwd()).state, digest)
     assert report
     outcomes = {check.name: check.outcome for check in report.checks}
     assert outcomes.pop("mpi_2x2") is Outcome.NOT_TESTED

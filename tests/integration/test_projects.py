@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bakehouse.catalog.project import find
 from bakehouse.ledger.releases import ReleasedComponent
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.publish.release_gate import check_pinned
@@ -257,7 +258,9 @@ def test_from_a_changed_requirement_to_a_released_image(
                 customer.bake("registry", "stop")
                 remove_images(customer, journey.image)
     # Layers of several journeys would fill the disk
-    shutil.rmtree(customer.root / "build")
+    settings = find(customer.root)
+    for left in (settings.output, settings.state):
+        shutil.rmtree(left)
 
 
 @pytest.mark.engine

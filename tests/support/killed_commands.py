@@ -227,7 +227,7 @@ def _started(
                 **os.environ,
                 "PYTHONPATH": str(HOME),
                 "BAKEHOUSE_STATE": "",
-                "XDG_STATE_HOME": str(project / "build/user"),
+                "XDG_STATE_HOME": str(state_of(project)),
                 "TMPDIR": str(project / _TEMPORARY),
                 **command.environment,
                 _TOKEN: token,
@@ -245,10 +245,23 @@ def _started(
                 process.kill()
 
 
+def state_of(project: Path) -> Path:
+    """Return the directory of the user's state of a project, which follows from its path."""
+    return project.with_name(f"{project.name}.state")
+
+
+def copy(source: Path, project: Path) -> None:
+    """Copy a project with its state."""
+    for original, target in ((source, project), (state_of(source), state_of(project))):
+        if original.exists():
+            shutil.copytree(original, target)
+
+
 def fresh(command: Command, directory: Path) -> Path:
     """Return the project of a command as it is before the command."""
     project = directory / "project"
-    shutil.rmtree(project, ignore_errors=True)
+    for left in (project, state_of(project)):
+        shutil.rmtree(left, ignore_errors=True)
     command.prepare(project)
     (project / _TEMPORARY).mkdir(exist_ok=True)
     return project
@@ -298,9 +311,12 @@ def digests_of(output: str) -> list[str]:
 def files_of(project: Path) -> dict[str, str]:
     """Return the sha256 of each file, except in the state, of which only the names count."""
     files = {}
-    for path in sorted(path for path in project.rglob("*") if path.is_file()):
-        name = path.relative_to(project).as_posix()
-        files[name] = "" if name.startswith("build/") else hashlib.sha256(path.read_bytes()).hexdigest()
+    paths = (path for top in (project, state_of(project)) for path in top.rglob("*") if path.is_file())
+    for path in sorted(paths):
+        name = os.path.relpath(path, project)
+        files[name] = (
+            "" if name.startswith(("build/", "../")) else hashlib.sha256(path.read_bytes()).hexdigest()
+        )
     return files
 
 
