@@ -247,7 +247,7 @@ def test_a_missing_or_stale_file_fails_the_check(project: Tree, capsys: pytest.C
         "  --> .github/workflows/bakehouse-upgrade.yml:1:1\n"
         "    | --- .github/workflows/bakehouse-upgrade.yml\n"
         "    | +++ .github/workflows/bakehouse-upgrade.yml\n"
-        "    | @@ -76,3 +76,3 @@\n"
+        "    | @@ -78,3 +78,3 @@\n"
         "    |      permissions:\n"
         "    | -      contents: write\n"
         "    | +      contents: write # to push the branch\n"
@@ -682,7 +682,7 @@ class Ci:
     def called(self) -> list[str]:
         """The command lines of `bake` since the last look."""
         # Reports are outside of the repository, in a directory of each job.
-        lines = re.sub(r"--report /\S*/", "--report ", self.log.read_text()).splitlines()
+        lines = re.sub(r"--report \S*/", "--report ", self.log.read_text()).splitlines()
         self.log.write_text("")
         return lines
 
