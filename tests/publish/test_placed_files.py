@@ -26,7 +26,7 @@ DIRECTORIES = ("build", "state", ".state", "projects", "bakehouse", ".local/stat
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a machine that passed the tests of the image knows, in the layout of its state."""
+    """State of a machine that tested the image, with reports of two machines."""
     state = tmp_path_factory.mktemp("tested")
     for digest in (BUILT.digest, DIGEST):
         report = replace(PASSED, digest=digest, date=smoke_report.now())
