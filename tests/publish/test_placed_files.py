@@ -21,7 +21,7 @@ from tests.support.errors import error_text
 from tests.support.fake_registry import DIGEST
 from tests.support.proxy import Proxy
 
-DIRECTORIES = ("build", "state", ".state", "projects", "bakehouse", ".local/state", "images", "recipes", "a b")
+DIRECTORIES = ("build", "state", ".state", "projects", ".local/state", "images", "recipes", "a b")
 
 
 @pytest.fixture(scope="module")
