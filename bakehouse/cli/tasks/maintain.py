@@ -256,7 +256,7 @@ def ci(context: Context, system: str, check: bool = False) -> None:
 
 @bake_task(
     help={
-        "all": "also images of the current recipes and of deleted directories, the project's state and build/",
+        "all": "also images of current recipes and of deleted directories, the project's state and build/",
         "cache": "also the downloaded files and compressed layers of all projects",
         "build-cache": "also stages in the build cache of a registry that no image of the project has",
     }
