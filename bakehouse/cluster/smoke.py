@@ -58,7 +58,6 @@ def smoke(
     built: BuiltImage,
     state: Path,
     *,
-    logs: Path | None = None,
     only: Sequence[str] = (),
     gpus: tuple[str, ...] = (),
     deadline: float | None = None,
@@ -68,8 +67,7 @@ def smoke(
     """Run the checks of an image, in parallel where cores allow, and save the results below `state`.
 
     `only` selects checks: their results replace those of a complete report and are not saved without one.
-    `logs` is their directory. `deadline` replaces the deadline of each check. `base_keys` are the sha256 of
-    private keys of the base.
+    `deadline` replaces the deadline of each check. `base_keys` are the sha256 of private keys of the base.
     A failed check raises nothing; see `smoke_report.require_passed`.
     """
     if built.is_rehearsed:
@@ -81,7 +79,7 @@ def smoke(
     engine.sweep()
     report = _thread_safe(report)
     locks = state / "gpus"
-    directory = logs or state / "smoke" / built.image.name
+    directory = state / "smoke" / built.image.name
     checks = _Checks(engine, built, directory, locks, gpus, deadline, base_keys, report)
     all_checks = checks.long_by_name() | checks.by_name() if only else checks.by_name()
     selected = {name: check for name, check in all_checks.items() if not only or name in only}

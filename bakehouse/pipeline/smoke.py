@@ -91,7 +91,6 @@ def smoke_images(
                 engine,
                 item,
                 state,
-                logs=output / "smoke" / item.image.name,
                 only=options.only,
                 gpus=options.gpus,
                 deadline=options.deadline,

@@ -182,7 +182,7 @@ def places(commands: Sequence[Command]) -> tuple[Place, ...]:
     named = {command.name: command for command in commands}
     return (
         Place("state", named["build"], "../project.state"),
-        Place("logs", named["smoke"], "build"),
+        Place("state", named["smoke"], "../project.state"),
         Place("layer cache", named["push"], "cache"),
         Place("registry", named["push"], "../project.state"),
         Place("ledger", named["promote"], f"images/{named['promote'].words[1]}"),
