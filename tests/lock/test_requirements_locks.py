@@ -191,7 +191,7 @@ def test_an_image_that_cannot_be_locked_keeps_its_packages(project: Tree) -> Non
     assert kinds(project) == ["older than its requirements: 312-image"]
 
 
-@pytest.mark.parametrize("text", ["# format 3\n", "somebody: else's\n"])
+@pytest.mark.parametrize("text", ["# format 3\n", "another: format\n"])
 def test_a_file_of_another_format_is_not_replaced(project: Tree, text: str) -> None:
     project.write("images/requirements.txt", "plain\n")
     project.image(HEAD + "requirements: requirements.txt\n")
