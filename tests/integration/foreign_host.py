@@ -89,8 +89,13 @@ class ForeignHost:
             user=self.user,
             groups=socket.stat().st_gid if socket.exists() else self.user,
         )
+        state = self.directory.with_name("state")
+        state.mkdir(exist_ok=True)
+        os.chown(state, self.user, self.user)
         own = {
             "PATH": _PATH,
+            # The home directory is that of the project
+            "XDG_STATE_HOME": str(state),
             "HOME": str(self.directory),
             "TMPDIR": str(self.directory),
             "PYTHONPATH": str(HOME),
