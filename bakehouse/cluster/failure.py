@@ -85,7 +85,48 @@ _NAME_HINT = "use a host of this job: {hosts}; SM_HOSTS lists them"
 _CONNECTION_HINT = "check whether the server has started, ended early, or is unreachable from {host}"
 _SPACE_HINT = "increase `volume_size` of the job; `bake run` has no limit unless `local.volume_size` is set"
 
+_MEMORY_HINT = "use a smaller batch, or an instance type whose devices have more memory"
 _RULES = (
+    _Rule(
+        "torchrun takes the argument {word} of the script for one of its own options",
+        "rename the hyperparameter: `bake validate` names those that torchrun takes",
+        (r"torchrun: error: ambiguous option: (?P<word>\S+) could match",),
+    ),
+    _Rule(
+        "a GPU of {host} ran out of memory",
+        _MEMORY_HINT,
+        (r"CUDA out of memory|CUDA error: out of memory|OutOfMemoryError: ",),
+    ),
+    _Rule(
+        "NCCL timed out in {operation}: a rank did not take part",
+        "read the log of the rank that ended or stopped first; `NCCL_DEBUG=INFO` in `environment` logs the "
+        "connections",
+        (r"Watchdog caught collective operation timeout: WorkNCCL\([^\n]*OpType=(?P<operation>\w+)",),
+    ),
+    _Rule(
+        "mpirun lost its connection to a host",
+        "read the log of that host: it ended, ran out of memory or was interrupted",
+        (r"ORTE has lost communication with (?:a remote|its) daemon",),
+    ),
+    _Rule(
+        "mpirun could not start its daemon on a host",
+        "check that the image contains Open MPI on PATH of every host: `bake smoke IMAGE` does",
+        (r"ORTE was unable to reliably start one or more daemons",),
+    ),
+    _Rule(
+        "AWS denied {operation}",
+        "allow it in a policy of the execution role, and check the names of bucket and key",
+        (
+            r"An error occurred \((?:403|AccessDenied\w*|Forbidden|UnauthorizedOperation)\) when calling the "
+            r"(?P<operation>\w+) operation",
+        ),
+    ),
+    _Rule(
+        "the code archive or another object in S3 does not exist",
+        "set `sagemaker_submit_directory` to an archive that `aws s3 ls URI` shows, or use `bake launch`, "
+        "which uploads the code",
+        (r"An error occurred \(404\) when calling the HeadObject operation",),
+    ),
     _Rule(
         "port {port} is taken on {host}",
         _PORT_HINT,

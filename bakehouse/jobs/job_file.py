@@ -99,6 +99,9 @@ class JobFile:
         """
         self._title, self._types = document.title, types
         self._content: dict[str, Any] = dict(document.values)
+        has_answer = any(name in self._content for name in _ANSWER)
+        self.answer: Mapping[str, Any] = dict(self._content) if has_answer else {}
+        """The response of DescribeTrainingJob that the file has; empty if it has a request."""
         self._has_class = "class" in self._content
         self.findings = Findings()
         """Mistakes in the names and types of arguments."""
@@ -424,7 +427,8 @@ class JobFile:
 
 def _sent(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the request that a response of DescribeTrainingJob describes."""
-    request = {name: value for name, value in answer.items() if name in find_shape("").members}
+    fields = {name: value for name, value in answer.items() if name in find_shape("").members}
+    request: dict[str, Any] = _without_empty(fields)
     resources = request.get("ResourceConfig")
     if isinstance(resources, dict):
         resources = dict(resources)
@@ -434,6 +438,16 @@ def _sent(answer: Mapping[str, Any]) -> dict[str, Any]:
                 resources.pop("InstancePreferences", None)
         request["ResourceConfig"] = resources
     return request
+
+
+def _without_empty(value: Any) -> Any:
+    """Return a response without its empty lists and mappings, which stand for missing settings."""
+    if isinstance(value, list):
+        return [_without_empty(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    items = {name: _without_empty(item) for name, item in value.items()}
+    return {name: item for name, item in items.items() if item not in ([], {})}
 
 
 def _instance_fields(groups: Sequence[InstanceGroup]) -> tuple[ApiField, ...]:

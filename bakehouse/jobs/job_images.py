@@ -141,9 +141,13 @@ def find_record(images: Path, uri: str) -> ReleaseRecord | None:
 
 def _record(ledger: Path, uri: str) -> ReleaseRecord | None:
     """Return the newest record of an image with this URI, by digest or by tag."""
+    digest = uri.partition("@")[2]
     for record in reversed(load(ledger)):
         for location in record.locations:
             repository = f"{location.registry}/{location.repository}"
             if uri == location.image_uri or uri in [f"{repository}:{tag}" for tag in location.tags]:
+                return location
+            # A copy in another registry has the same bytes.
+            if digest and digest == location.digest:
                 return location
     return None

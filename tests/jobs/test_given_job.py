@@ -527,3 +527,24 @@ def test_a_project_selects_version_2_unless_a_job_selects_another(workspace: Wor
 def test_settings_of_a_table_name_it(workspace: Workspace) -> None:
     given = read_job(workspace, "", "nightly", JobSpec())
     assert given.spec.origin == "[tool.bakehouse.jobs.nightly]"
+
+
+def test_empty_lists_of_an_answer_are_not_settings(workspace: Workspace, tmp_path: Path) -> None:
+    empty: dict[str, Any] = {
+        "InputDataConfig": [],
+        "DebugRuleConfigurations": [],
+        "VpcConfig": {"SecurityGroupIds": [], "Subnets": []},
+        "Environment": {},
+        "SecondaryStatusTransitions": [],
+    }
+    path = tmp_path / "failed.json"
+    path.write_text(json.dumps({**DESCRIPTION, **empty}))
+    given = read_job(workspace, "", str(path), JobSpec())
+
+    assert given.file
+    assert given.file.answer["FailureReason"] == "AlgorithmError"
+    paths = {field.path.partition(".")[0] for field in given.spec.request}
+    assert not paths & empty.keys()
+    assert not [
+        error.message for error in check_settings(workspace, given).errors if "has 0" in error.message
+    ]
