@@ -237,6 +237,10 @@ _RULES = (
 
 _FULL = re.compile(r"No space left on device|inline_container\.cc|iostream error")
 """Messages about a full directory. PyTorch's do not state the reason."""
+_INVOKING = re.compile(r"^Invoking script with the following command:")
+_LAUNCHER = re.compile(r"^[EWI]\d{4} \S+ +\d+ torch/distributed/elastic/")
+_NATIVE = re.compile(r"^\[?[EWI]\d{4} |^\[rank\d+\]")
+"""Messages of libraries, which are not those of the script."""
 _RANK = re.compile(r"^\[rank(?P<rank>\d{1,9})\]: ?")
 _TRACEBACK = re.compile(r"^\s*Traceback \(most recent call last\):?$")
 _CARETS = re.compile(r"[\s~^]+")
@@ -268,11 +272,31 @@ def find_cause(log: str, context: LogContext, rank: int | None = None) -> Cause 
         if match := next(filter(None, matches), None):
             values = {"host": context.host, "hosts": ", ".join(context.hosts), **match.groupdict()}
             return Cause(rule.message.format(**values), rule.hint.format(**values), log_lines)
-    if not end:
-        return None
-    message = lines[end - 1].strip().rstrip('"')[:_MAX_MESSAGE]
+    message = lines[end - 1].strip().rstrip('"')[:_MAX_MESSAGE] if end else ""
     is_consequence = any(pattern.search(message) for pattern in _CONSEQUENCES)
-    return Cause(message, lines=log_lines, is_consequence=is_consequence)
+    if is_consequence and (count := _script_end(lines)):
+        last = lines[count - 1].strip()[:_MAX_MESSAGE]
+        return Cause(f"the script ended; its last line is `{last}`", lines=tuple(lines[:count]))
+    return Cause(message, lines=log_lines, is_consequence=is_consequence) if end else None
+
+
+def _script_end(lines: Sequence[str]) -> int:
+    """Return the number of lines up to the last one that the script wrote; 0 if the log does not show it.
+
+    `sys.exit("reason")` writes its reason there. A launcher reports the end of the script.
+    """
+    start = _script_start(lines)
+    report = next((number for number in range(start, len(lines)) if _LAUNCHER.match(lines[number])), 0)
+    own = [number for number in range(start, report) if lines[number].strip()] if start else []
+    is_reason = own and not _TRACEBACK.match(lines[own[0]]) and not _NATIVE.match(lines[own[-1]])
+    return own[-1] + 1 if is_reason else 0
+
+
+def _script_start(lines: Sequence[str]) -> int:
+    """Return the number of lines before those of the script: the toolkit's environment and its command."""
+    markers = [number for number, line in enumerate(lines) if _INVOKING.match(line)]
+    following = range(markers[-1] + 1, len(lines)) if markers else range(0)
+    return next((number + 1 for number in following if lines[number].strip()), 0)
 
 
 def find_first_failure(job: TrainingJob, result: JobResult, *, has_failed: bool) -> FirstFailure | None:
@@ -329,7 +353,9 @@ def failure_tail(lines: Iterable[str], count: int) -> tuple[str, ...]:
 
     Frames of libraries can fill them, so the last frame of the user's code is kept before them.
     """
-    shown = [line for line in lines if line.strip() and not _CARETS.fullmatch(line)]
+    whole = list(lines)
+    whole = whole[_script_start(whole) :]
+    shown = [line for line in whole if line.strip() and not _CARETS.fullmatch(line)]
     tail = shown[-count:]
     first = len(shown) - len(tail)
     start = next((number for number in reversed(range(first)) if _TRACEBACK.match(shown[number])), first)

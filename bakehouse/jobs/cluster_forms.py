@@ -18,10 +18,18 @@ from bakehouse.cluster.scheduled_job import Launcher, ScheduledJob
 from bakehouse.cluster.slurm_job import INPUT, batch_script
 from bakehouse.errors import UsageError
 from bakehouse.jobs import code_archive, rules
+from bakehouse.jobs.distribution import check_keras
 from bakehouse.jobs.fabric_variables import fabric_variables
 from bakehouse.jobs.image_checks import check_instances, check_nccl, efa_hint, find_efa_gap
 from bakehouse.jobs.instance_groups import InstanceGroup, check_processes, check_rdma, instance_group
-from bakehouse.jobs.job_spec import DEFAULT_SCRIPT, LIBRARIES, S3, JobSpec, check_processes_per_host
+from bakehouse.jobs.job_spec import (
+    DEFAULT_SCRIPT,
+    LIBRARIES,
+    S3,
+    STRATEGIES,
+    JobSpec,
+    check_processes_per_host,
+)
 from bakehouse.jobs.model_trainer import REQUIREMENTS
 from bakehouse.jobs.request_checks import check_variable_names
 from bakehouse.jobs.rules import Findings, RuleViolation
@@ -207,6 +215,9 @@ def _findings(
             )
             findings.add(rules.LIMITS, message, "rename one of them")
     check_nccl((group,), image, findings)
+    if launcher == "tensorflow":
+        version = image.versions.get("tensorflow", "")
+        check_keras(STRATEGIES[launcher], group.count, version, job.environment, findings)
     if launcher == "torchrun":
         for finding in abbreviation_findings(job.hyperparameters, image.versions, letters_have_one_dash=True):
             findings.add(finding.rule, finding.message, finding.hint)

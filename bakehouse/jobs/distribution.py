@@ -24,6 +24,7 @@ from bakehouse.jobs.instance_groups import (
 )
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.smp_parameters import SmpContext
+from bakehouse.jobs.toolkit import legacy_keras
 from bakehouse.util.format import format_names
 from bakehouse.util.suggest import suggestion
 
@@ -97,6 +98,8 @@ class LaunchContext:
     """Version of SMP in the image; empty if unknown."""
     libfabric: str = ""
     """Version of libfabric in the image; empty if unknown."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,12 +468,26 @@ def _warn(
             f"SDK v2 ignores `{GROUPS}` with `torch_distributed`, so torchrun starts separately in each "
             f"group; to start it in `{launch_groups[0]}` only, add the hyperparameter `{_SCOPE}`",
         )
+    check_keras(launcher, hosts, context.version, context.environment, findings)
     if launcher == "parameter_server" and hosts == 1:
         message = "the toolkit does not start a parameter server on one host"
         findings.add(rules.PARAMETER_SERVER, message)
     if launcher == "parameter_server" and any((group.gpus or 0) > 1 for group in context.groups):
         message = "a parameter server's worker uses only one GPU of each instance"
         findings.add(rules.PARAMETER_SERVER, message)
+
+
+def check_keras(
+    launcher: str, hosts: int, tensorflow: str, environment: Mapping[str, str], findings: Findings
+) -> None:
+    """Warn of a strategy with which `fit` of the image's Keras does not train."""
+    fact = legacy_keras()
+    is_old = not numbers(tensorflow) or is_below(tensorflow, numbers(fact.since))
+    if launcher != fact.strategy or hosts == 1 or is_old or environment.get(fact.variable) == "1":
+        return
+    message = f"`fit` of Keras 3 fails on several hosts with `{fact.strategy}`, in TensorFlow {fact.since} "
+    hint = f"add `{fact.package}=={tensorflow}` to `requirements` of the recipe and set `{fact.variable}=1`"
+    findings.add(rules.LEGACY_KERAS, f"{message}and newer", f"{hint}, or train in a loop of your own")
 
 
 def _hyperparameters(

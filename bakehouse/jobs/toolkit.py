@@ -75,6 +75,33 @@ def toolkit_versions(image: "Image") -> dict[str, str]:
     return {package.name: package.version for package in packages if package.name in TOOLKITS}
 
 
+@dataclass(frozen=True, slots=True)
+class LegacyKeras:
+    """Fact about the Keras of newer TensorFlow, whose `fit` does not train with a strategy."""
+
+    strategy: str
+    since: str
+    """First release of TensorFlow."""
+    package: str
+    """Package with the older Keras."""
+    variable: str
+    """Environment variable that selects it with the value 1."""
+
+
+@cache
+def legacy_keras() -> LegacyKeras:
+    """Return the fact in the catalogue; raise RecipeError if its file has mistakes."""
+    path = HOME / "recipes/components/tensorflow/keras.yaml"
+    problems = Problems()
+    table = Fields(yaml_reader.load(path), f"`{path.name}`", problems)
+    table.text("source", required=True)
+    keys = ("strategy", "since", "package", "variable")
+    fact = LegacyKeras(*(table.text(key, required=True) for key in keys))
+    table.finish()
+    problems.raise_as(RecipeError)
+    return fact
+
+
 @cache
 def toolkit_rules(component: str = NAME) -> ToolkitRules:
     """Return the facts in the catalogue; raise RecipeError if their file has mistakes."""

@@ -111,7 +111,7 @@ def prepare(
     channels = {name: job.channel_groups.get(name, ()) for name in job.channel_directories}
     check_channels(channels, groups, findings)
     findings.raise_errors()
-    context = LaunchContext(groups, framework, version, job.entry_point)
+    context = LaunchContext(groups, framework, version, job.entry_point, environment=job.environment)
     job, warnings = _add_launcher(job, request, code, context)
     script = request.source_dir / request.job.entry_point if request.source_dir else None
     flags = flag_findings(script, job.hyperparameters) if script else ()

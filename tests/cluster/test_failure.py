@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.cluster.failure import LogContext, find_cause, script_exit
+from bakehouse.cluster.failure import LogContext, failure_tail, find_cause, script_exit
 
 LOGS = Path(__file__).parent / "job_logs"
 HOSTS = ("algo-1", "algo-2")
@@ -167,3 +167,39 @@ def test_a_log_that_does_not_say_gives_no_cause(name: str) -> None:
 )
 def test_the_script_s_exit_comes_from_the_toolkit(name: str, message: str) -> None:
     assert script_exit(log(name)) == message
+
+
+DUMP = """\
+Training Env:
+{}
+SM_NUM_GPUS=0
+Invoking script with the following command:
+
+torchrun --nnodes 2 train.py
+
+"""
+TORCHRUN_END = """\
+E1129 09:35:50.129000 33 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)
+Traceback (most recent call last):
+  File "/opt/venv/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED
+"""
+
+
+def test_the_reason_of_sys_exit_is_the_last_line_of_the_script() -> None:
+    reason = "no data in /opt/ml/input/data/training"
+    cause = find_cause(f"{DUMP}epoch 1\n{reason}\n{TORCHRUN_END}", LogContext("algo-1"))
+
+    assert cause
+    assert cause.message == "the script ended; its last line is `no data in /opt/ml/input/data/training`"
+    assert failure_tail(cause.lines, 9) == ("epoch 1", reason)
+
+
+def test_a_script_without_a_last_line_is_not_quoted() -> None:
+    cause = find_cause(f"{DUMP}{TORCHRUN_END}", LogContext("algo-1"))
+
+    assert cause
+    assert cause.message.endswith("errors.ChildFailedError: train.py FAILED")
+    assert cause.is_consequence
+    assert "SM_NUM_GPUS=0" not in failure_tail(cause.lines, 20)

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from bakehouse.errors import UsageError
-from bakehouse.jobs.distribution import Framework, LaunchContext, LaunchSettings, launch_settings
+from bakehouse.jobs.distribution import (
+    Framework,
+    LaunchContext,
+    LaunchSettings,
+    distribution_findings,
+    launch_settings,
+)
 from bakehouse.jobs.instance_groups import InstanceGroup
 from tests.support.errors import error_text
 
@@ -708,3 +714,35 @@ def test_model_parallel_hyperparameters(parameters: Mapping[str, Any], messages:
     path = "distribution.smdistributed.modelparallel.parameters"
 
     assert mistakes({"smdistributed": smp, "mpi": ON}, job(A100)) == messages.format(path)
+
+
+@pytest.mark.parametrize(
+    ("version", "hosts", "environment", "is_warned"),
+    [
+        ("2.21.0", 2, {}, True),
+        ("2.16.1", 2, {"TF_USE_LEGACY_KERAS": "0"}, True),
+        ("2.16.1", 2, {"TF_USE_LEGACY_KERAS": "1"}, False),
+        ("2.15.1", 2, {}, False),
+        ("2.21.0", 1, {}, False),
+        ("", 2, {}, False),
+    ],
+)
+def test_keras_3_does_not_fit_on_several_hosts(
+    version: str, hosts: int, environment: dict[str, str], is_warned: bool
+) -> None:
+    group = InstanceGroup("ml.c5.xlarge", hosts, gpus=0)
+    context = LaunchContext((group,), "tensorflow", version, "train.py", environment=environment)
+    findings = distribution_findings({"multi_worker_mirrored_strategy": ON}, context).warnings
+
+    assert [(finding.message, finding.hint) for finding in findings] == (
+        [
+            (
+                "`fit` of Keras 3 fails on several hosts with `multi_worker_mirrored_strategy`, in "
+                "TensorFlow 2.16 and newer",
+                f"add `tf_keras=={version}` to `requirements` of the recipe and set `TF_USE_LEGACY_KERAS=1`, "
+                "or train in a loop of your own",
+            )
+        ]
+        if is_warned
+        else []
+    )

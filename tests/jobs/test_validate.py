@@ -128,7 +128,11 @@ CASES: dict[str, Case] = {
     ),
     "mirrored without a version": (
         rules.MIRRORED,
-        request(sender="TensorFlow", distribution={"multi_worker_mirrored_strategy": ON}),
+        request(
+            sender="TensorFlow",
+            distribution={"multi_worker_mirrored_strategy": ON},
+            environment={"TF_USE_LEGACY_KERAS": "1"},
+        ),
         TENSORFLOW,
         "`multi_worker_mirrored_strategy` needs `framework_version` in addition to `image_uri`",
         "set it to 2.9 or newer",
