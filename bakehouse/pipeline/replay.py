@@ -14,6 +14,7 @@ from bakehouse.util.terminal import Reporter
 _CODES = {
     Verdict.REPRODUCED: SmokeError.exit_code,
     Verdict.OTHER: ReplayError.exit_code,
+    Verdict.UNKNOWN: SmokeError.exit_code,
     Verdict.NOT_REPRODUCED: 0,
 }
 

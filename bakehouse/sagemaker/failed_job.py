@@ -27,6 +27,7 @@ class Verdict(StrEnum):
     REPRODUCED = "reproduced"
     OTHER = "another failure"
     NOT_REPRODUCED = "not reproduced"
+    UNKNOWN = "failed here too, but it is not known whether for the same cause"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,9 @@ def verdict(failed: FailedJob, report: JobReport) -> Verdict:
     """Return whether a run failed like the job on SageMaker."""
     if report.status is Status.COMPLETED:
         return Verdict.NOT_REPRODUCED
-    known = failed.cause.message if failed.cause else ""
+    if failed.cause is None:
+        return Verdict.UNKNOWN
+    known = failed.cause.message
     local = find_cause(report.reason, LogContext(report.failed_host))
     causes = {report.cause, local.message if local else ""} - {""}
     return Verdict.REPRODUCED if known in causes else Verdict.OTHER

@@ -136,7 +136,7 @@ def test_the_verdict_compares_causes() -> None:
     assert verdict(failed, replace(REPORT, status=Status.COMPLETED)) is Verdict.NOT_REPRODUCED
     unknown = read_failure(ANSWER, "")
     assert unknown
-    assert verdict(unknown, replace(REPORT, cause="")) is Verdict.OTHER
+    assert verdict(unknown, replace(REPORT, cause="")) is Verdict.UNKNOWN
 
 
 def test_what_was_not_imitated_is_named() -> None:
