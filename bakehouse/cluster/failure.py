@@ -274,7 +274,7 @@ def find_cause(log: str, context: LogContext, rank: int | None = None) -> Cause 
             return Cause(rule.message.format(**values), rule.hint.format(**values), log_lines)
     message = lines[end - 1].strip().rstrip('"')[:_MAX_MESSAGE] if end else ""
     is_consequence = any(pattern.search(message) for pattern in _CONSEQUENCES)
-    if is_consequence and (count := _script_end(lines)):
+    if _CONSEQUENCES[0].search(message) and (count := _script_end(lines)):
         last = lines[count - 1].strip()[:_MAX_MESSAGE]
         return Cause(f"the script ended; its last line is `{last}`", lines=tuple(lines[:count]))
     return Cause(message, lines=log_lines, is_consequence=is_consequence) if end else None
@@ -288,8 +288,9 @@ def _script_end(lines: Sequence[str]) -> int:
     start = _script_start(lines)
     report = next((number for number in range(start, len(lines)) if _LAUNCHER.match(lines[number])), 0)
     own = [number for number in range(start, report) if lines[number].strip()] if start else []
-    is_reason = own and not _TRACEBACK.match(lines[own[0]]) and not _NATIVE.match(lines[own[-1]])
-    return own[-1] + 1 if is_reason else 0
+    # An exception is in the log of the rank that raised it first.
+    has_exception = any(_TRACEBACK.match(lines[number]) for number in own)
+    return own[-1] + 1 if own and not has_exception and not _NATIVE.match(lines[own[-1]]) else 0
 
 
 def _script_start(lines: Sequence[str]) -> int:

@@ -203,3 +203,11 @@ def test_a_script_without_a_last_line_is_not_quoted() -> None:
     assert cause.message.endswith("errors.ChildFailedError: train.py FAILED")
     assert cause.is_consequence
     assert "SM_NUM_GPUS=0" not in failure_tail(cause.lines, 20)
+
+
+def test_a_rank_that_noticed_the_end_of_another_is_not_quoted() -> None:
+    lost = "Traceback (most recent call last):\nRuntimeError: Connection closed by peer\n"
+    cause = find_cause(f"{DUMP}epoch 1\n{lost}{TORCHRUN_END}", LogContext("algo-1"))
+
+    assert cause
+    assert cause.is_consequence
