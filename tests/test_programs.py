@@ -37,6 +37,7 @@ PROGRAMS = {
     # To install and start an engine where none is
     "engine/apt_install.py": {"apt-get"},
     "engine/dockerd.py": {"dockerd", "ip"},
+    "engine/metadata_service.py": {"ip", "nsenter"},
     "engine/provision.py": {"apt-get", "docker", "dockerd"},
 }
 """The programs of each module that starts some; `docker` starts buildx, and `ssh` for such contexts."""

@@ -10,7 +10,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -227,8 +227,15 @@ def host_findings(
         network = DoctorCheck(network.name, CheckState.OK, detail, cost)
     sees = "sees" if host.shares_files else "does not see"
     files = DoctorCheck("engine's files", CheckState.OK, f"it {sees} directories of this host")
+    access = host.metadata_access
+    metadata = DoctorCheck(
+        "metadata service",
+        CheckState.OK,
+        f"containers reach that of the engine's machine: {access}" if access else "blocked for containers",
+        "jobs can get credentials of the machine, if it is one of a cloud" if access else "",
+    )
     detail = f"{engine.memory / GIGABYTE:.0f} GB of memory, {format_count(engine.cores, 'core')}"
-    return start, network, files, DoctorCheck("engine's machine", CheckState.OK, detail)
+    return start, network, metadata, files, DoctorCheck("engine's machine", CheckState.OK, detail)
 
 
 def bridge_finding(
@@ -555,7 +562,7 @@ def _engine_host(engine: Daemon | UnavailableDaemon) -> EngineHost | EngineError
         return EngineHost()
     try:
         with contextlib.closing(docker.connect()) as connected:
-            return connected.host()
+            return replace(connected.host(), metadata_access=connected.metadata_access())
     except EngineError as error:
         return error
 

@@ -17,7 +17,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bakehouse.engine import content_store, engine_host, image_archive, tar
+from bakehouse.engine import content_store, engine_host, image_archive, metadata_service, tar
 from bakehouse.engine.dialed_engine import dialed_engine
 from bakehouse.engine.docker_container import API_SECONDS, DockerContainer, remove_until_gone
 from bakehouse.engine.docker_errors import check_socket, translate_errors
@@ -67,15 +67,19 @@ def connect(endpoint: str = "") -> "DockerEngine":
             tls = context.TLSConfig or False
             client = docker.DockerClient(context.Host, tls=tls, timeout=API_SECONDS, max_pool_size=POOL)
         client.ping()
-    return DockerEngine(client, resources)
+    return DockerEngine(client, resources, endpoint or str(host))
 
 
 class DockerEngine:
     """`Engine` of the docker SDK."""
 
-    def __init__(self, client: "DockerClient", resources: contextlib.ExitStack | None = None) -> None:
+    def __init__(
+        self, client: "DockerClient", resources: contextlib.ExitStack | None = None, endpoint: str = ""
+    ) -> None:
         """`resources` are closed with the connection."""
         self._client = client
+        self._socket = Path(endpoint.removeprefix("unix://") or "/var/run/docker.sock")
+        self._metadata_access = ""
         self._resources = resources or contextlib.ExitStack()
         self._labels = {OWNER_LABEL: tempdir.run_id(), CONNECTION_LABEL: secrets.token_hex(8)}
         self._closed = False
@@ -152,10 +156,15 @@ class DockerEngine:
         with translate_errors("create a network"):
             network = self._create(self._client.networks.create, unique, driver="bridge", labels=self._labels)
         try:
-            yield unique
+            with metadata_service.blocked(str(network.id), self._socket) as self._metadata_access:
+                yield unique
         finally:
             with translate_errors("remove a network"):
                 remove_until_gone(network.remove)
+
+    def metadata_access(self) -> str:
+        with self.network("metadata"):
+            return self._metadata_access
 
     @contextlib.contextmanager
     def volume(self, image: str, directory: Path) -> Iterator[str]:
@@ -188,6 +197,7 @@ class DockerEngine:
     def sweep(self) -> CleanupCounts:
         api = self._client.api
         label = {"label": OWNER_LABEL}
+        metadata_service.remove_leftovers(self._socket)
         with translate_errors("list the leftovers of earlier runs"):
             return CleanupCounts(
                 _remove_leftovers(api.containers(all=True, filters=label), "Id", self._remove_container),

@@ -94,6 +94,8 @@ class EngineHost:
     """The engine sees the directories of this host."""
     same_kernel: bool = False
     """Containers run on the kernel of this host, with its processes, memory and devices."""
+    metadata_access: str = ""
+    """Why containers reach metadata services of a cloud; empty if they do not."""
     free: int | None = None
     """Free bytes of the disk with the engine's containers; None if unknown."""
 
@@ -164,6 +166,9 @@ class Engine(Protocol):
 
     def network(self, name: str) -> contextlib.AbstractContextManager[str]:
         """Create a network for one job and return its name."""
+
+    def metadata_access(self) -> str:
+        """Return why containers of a network reach metadata services of a cloud; empty if they do not."""
 
     def volume(self, image: str, directory: Path) -> contextlib.AbstractContextManager[str]:
         """Create a volume with a copy of a directory of this host, and return its name.

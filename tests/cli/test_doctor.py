@@ -71,13 +71,16 @@ def test_what_containers_of_an_engine_here_find() -> None:
     assert [(finding.name, finding.state, finding.detail, finding.cost) for finding in findings] == [
         ("engine's containers", CheckState.OK, "start, on the kernel of this host", ""),
         ("engine's network", CheckState.OK, "containers reach this host at 172.17.0.1", ""),
+        ("metadata service", CheckState.OK, "blocked for containers", ""),
         ("engine's files", CheckState.OK, "it sees directories of this host", ""),
         ("engine's machine", CheckState.OK, "25 GB of memory, 2 cores", ""),
     ]
 
 
 def test_what_containers_of_an_engine_elsewhere_find() -> None:
-    findings = doctor.host_findings(ENGINE, EngineHost(problem="`10.0.0.1` is not an address of this host"))
+    access = "the engine's networks are not on this host"
+    host = EngineHost(problem="`10.0.0.1` is not an address of this host", metadata_access=access)
+    findings = doctor.host_findings(ENGINE, host)
 
     assert [(finding.name, finding.state, finding.detail, finding.cost) for finding in findings] == [
         (
@@ -91,6 +94,12 @@ def test_what_containers_of_an_engine_elsewhere_find() -> None:
             CheckState.OK,
             "containers do not reach this host: `10.0.0.1` is not an address of this host",
             "files of build steps are copied to the engine before its steps run; `rehearse` does not work",
+        ),
+        (
+            "metadata service",
+            CheckState.OK,
+            "containers reach that of the engine's machine: the engine's networks are not on this host",
+            "jobs can get credentials of the machine, if it is one of a cloud",
         ),
         ("engine's files", CheckState.OK, "it does not see directories of this host", ""),
         ("engine's machine", CheckState.OK, "25 GB of memory, 2 cores", ""),

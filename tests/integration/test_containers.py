@@ -1,6 +1,7 @@
 """Containers of a real engine: run, stopped, and never left behind."""
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine import metadata_service
 from bakehouse.engine.docker import OWNER_LABEL, DockerEngine, connect
 from bakehouse.engine.protocol import Container, ContainerExit, ContainerSpec
 from bakehouse.errors import EngineError
@@ -363,3 +365,31 @@ def test_only_the_name_of_an_image_is_removed(engine: DockerEngine, digest: str)
     assert engine.image(names[1]) is not None
     assert engine.remove_image(names[1])
     assert engine.image(digest) is not None
+
+
+_CONNECT = """
+import socket
+with socket.socket() as client:
+    client.settimeout(2)
+    print(client.connect_ex(("169.254.169.254", 80)))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root changes the routing of the engine's networks")
+def test_a_job_does_not_reach_the_metadata_service(engine: DockerEngine, digest: str, tmp_path: Path) -> None:
+    answers = []
+    for blocked in (metadata_service.blocked, lambda *_: contextlib.nullcontext("")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(metadata_service, "blocked", blocked)
+            with engine.network("metadata") as network:
+                spec = ContainerSpec(digest, ("python3", "-c", _CONNECT), network=network)
+                with engine.container(spec) as container:
+                    container.start(tmp_path / "log")
+                    assert container.wait(60) == ContainerExit(0, out_of_memory=False)
+                    answers.append(int(container.stdout()))
+
+    assert answers[0] == errno.ENETUNREACH
+    if answers[1] == errno.ENETUNREACH:
+        pytest.skip("this machine has no route to the metadata service, so nothing was blocked")
+    rules = subprocess.run(["ip", "rule", "list"], capture_output=True, text=True, check=True).stdout
+    assert "169.254.0.0/16" not in "".join(line for line in rules.splitlines() if "detached" in line)

@@ -51,6 +51,11 @@ def test_an_engine_elsewhere_shares_the_kernel_alone(elsewhere: EngineElsewhere)
     assert abs(host.free - shutil.disk_usage("/var/tmp").free) < 10**9
 
 
+def test_metadata_services_of_an_engine_elsewhere_are_not_blocked(elsewhere: EngineElsewhere) -> None:
+    with contextlib.closing(docker.connect(elsewhere.endpoint)) as connected:
+        assert connected.metadata_access() == "the engine's networks are not on this host"
+
+
 def test_the_engine_of_this_host_shares_all() -> None:
     with contextlib.closing(docker.connect()) as connected:
         host = connected.host()

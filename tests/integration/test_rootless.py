@@ -1,12 +1,13 @@
 """A rootless engine: it builds, and this host and the engine use one name of the local registry."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bakehouse.engine import daemon_info
+from bakehouse.engine import daemon_info, docker
 from bakehouse.engine.daemon_info import Daemon, Feature
 from tests.integration import engine_journey, projects
 from tests.integration.rootless_engine import missing_programs, rootless_engine
@@ -34,6 +35,11 @@ def test_doctor_names_what_a_rootless_engine_lacks(endpoint: str, monkeypatch: p
     missing = {lack.feature for lack in daemon_info.missing_features(daemon)}
     # Limits depend on the version of the host's cgroups
     assert missing - {Feature.MEMORY_LIMIT, Feature.CPU_LIMIT} == {Feature.NATIVE_DIFF}
+
+
+def test_metadata_services_of_a_rootless_engine_are_blocked(endpoint: str) -> None:
+    with contextlib.closing(docker.connect(endpoint)) as connected:
+        assert connected.metadata_access() == ""
 
 
 def test_a_rootless_engine_builds(endpoint: str, tmp_path: Path) -> None:

@@ -117,6 +117,9 @@ class FakeEngine:
     def network(self, name: str) -> Iterator[str]:
         yield f"network of {name}"
 
+    def metadata_access(self) -> str:
+        return ""
+
     def host(self) -> EngineHost:
         return self.shared
 
