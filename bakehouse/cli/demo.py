@@ -45,7 +45,7 @@ def run(workspace: Workspace, report: Reporter) -> str:
     with _timed("engine", times):
         # Before anything is installed
         preflight.check_access(workspace.project, "local", [IMAGE])
-        provision.ensure(provision.ask_at_terminal, report)
+        provision.ensure(provision.ask_or_agree, report)
     with _timed("build", times), Progress.on(sys.stderr, brief=_BRIEF_SECONDS) as progress:
         built = build(select(workspace, [IMAGE]), report, progress=progress)
     with _timed("smoke", times), heartbeat(report, "running: smoke tests"):

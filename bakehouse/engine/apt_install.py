@@ -85,18 +85,9 @@ class Apt:
 
     def add_release(self, own: str, codename: str) -> None:
         """Add a Debian release to apt's sources, pinned so that apt takes only requested packages from it."""
-        command = ["apt-get", *self.options, "indextargets", "--format", _FORMAT, "Created-By: Packages"]
-        targets = subprocess.run(command, env=_environment(), capture_output=True, text=True).stdout
-        entry = release_entry(targets, own)
-        if entry is None:
-            raise EngineError(
-                f"apt's configuration has no mirror of Debian {own}, which would also provide {codename}",
-                hint=f"add Debian {own} (main) to {self.directory}/sources.list",
-            )
-        name = f"bakehouse-{codename}"
-        write_whole(self.directory / "preferences.d" / name, PIN.format(codename=codename))
-        source = self.directory / "sources.list.d" / f"{name}{entry.path.suffix}"
-        write_whole(source, entry_for_release(entry.text(), codename))
+        pin, source = self.release_files(own, codename)
+        write_whole(pin, PIN.format(codename=codename))
+        write_whole(source, entry_for_release(self._entry(own, codename).text(), codename))
 
     def install(self, packages: Sequence[str], report: Reporter, release: str = "") -> None:
         """Install packages and their dependencies, optionally from another release."""
@@ -115,6 +106,43 @@ class Apt:
             f"could not install {', '.join(packages)}",
             report,
         )
+
+    def installed(self) -> frozenset[str]:
+        """Return the names of the installed packages."""
+        command = ["dpkg-query", "--show", "--showformat", "${db:Status-Abbrev} ${Package}\\n"]
+        lines = subprocess.run(
+            command, env=_environment(), capture_output=True, text=True
+        ).stdout.splitlines()
+        return frozenset(line.split()[-1] for line in lines if line.startswith("ii"))
+
+    def removed_with(self, packages: Sequence[str]) -> tuple[str, ...]:
+        """Return all packages that apt would remove with these."""
+        command = ["apt-get", *self.options, "--simulate", "purge", *packages]
+        lines = subprocess.run(
+            command, env=_environment(), capture_output=True, text=True
+        ).stdout.splitlines()
+        return tuple(line.split()[1] for line in lines if line.startswith(("Remv ", "Purg ")))
+
+    def purge(self, packages: Sequence[str], report: Reporter) -> None:
+        """Remove packages with their configuration."""
+        self._run(["purge", "--yes", *packages], f"could not remove {', '.join(packages)}", report)
+
+    def release_files(self, own: str, codename: str) -> tuple[Path, Path]:
+        """Return the files that `add_release` writes: the pin, and the entry of the sources."""
+        name = f"bakehouse-{codename}"
+        suffix = self._entry(own, codename).path.suffix
+        return self.directory / "preferences.d" / name, self.directory / "sources.list.d" / f"{name}{suffix}"
+
+    def _entry(self, own: str, codename: str) -> AptEntry:
+        command = ["apt-get", *self.options, "indextargets", "--format", _FORMAT, "Created-By: Packages"]
+        targets = subprocess.run(command, env=_environment(), capture_output=True, text=True).stdout
+        entry = release_entry(targets, own)
+        if entry is None:
+            raise EngineError(
+                f"apt's configuration has no mirror of Debian {own}, which would also provide {codename}",
+                hint=f"add Debian {own} (main) to {self.directory}/sources.list",
+            )
+        return entry
 
     def _run(self, arguments: Sequence[str], failure: str, report: Reporter) -> None:
         command = ["apt-get", *self.options, "-o", "DPkg::Lock::Timeout=300", *arguments]

@@ -9,11 +9,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bakehouse.engine import daemon_info, dockerd, usage_lock
+from bakehouse.engine import daemon_info, dockerd, engine_removal, usage_lock
 from bakehouse.engine.apt_install import Apt
 from bakehouse.engine.daemon_info import Daemon, UnavailableDaemon, UnavailableReason
 from bakehouse.engine.daemon_paths import DaemonPaths
@@ -21,7 +21,8 @@ from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.terminal import Reporter
 
-Ask = Callable[[str], bool]
+Ask = Callable[[str], bool | None]
+"""Asks for confirmation; None without a terminal."""
 
 OLDEST_DOCKERD = (24, 0)
 OLD_RELEASE, NEXT_RELEASE = "bookworm", "trixie"
@@ -29,11 +30,18 @@ OLD_RELEASE, NEXT_RELEASE = "bookworm", "trixie"
 SERVICE_SECONDS = 30
 IDLE_SECONDS = 600
 """Time to wait for an engine to become idle before a restart."""
+INSTALL = "BAKEHOUSE_INSTALL_ENGINE"
+"""Variable that allows installations without a terminal."""
+_CI = ("CI", "CODEBUILD_CI")
+"""Variables of CI systems, whose machines are made for one run."""
+_NO = ("", "0", "false", "no")
 _POLL_SECONDS = 0.5
 _ROOT_HINT = (
     "run the same command as root: it installs docker.io, docker-cli and docker-buildx with apt"
     " and starts dockerd; or install and start them yourself"
 )
+
+_INSTALL_HINT = f"set {INSTALL}=1 to run these steps without a terminal, or run the command in a terminal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,11 @@ class Steps:
     from_next_release: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     start: bool = False
+
+    @property
+    def installs(self) -> bool:
+        """Return whether something stays on the machine after a restart."""
+        return bool(self.service or self.from_next_release or self.packages)
 
 
 def ensure(ask: Ask, report: Reporter, paths: DaemonPaths | None = None) -> Daemon:
@@ -222,10 +235,15 @@ def describe_steps(steps: Steps, paths: DaemonPaths) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def ask_at_terminal(question: str) -> bool:
+def ask_or_agree(question: str) -> bool:
     """Ask for confirmation on a terminal; return True elsewhere."""
+    return ask_at_terminal(question) is not False
+
+
+def ask_at_terminal(question: str) -> bool | None:
+    """Ask for confirmation on a terminal; return None elsewhere."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return True
+        return None
     sys.stderr.write(f"{question} [Y/n] ")
     sys.stderr.flush()
     return sys.stdin.readline().lower() in ("\n", "y\n", "yes\n")
@@ -248,16 +266,30 @@ def read_host_info() -> HostInfo:
 
 def _execute(steps: Steps, paths: DaemonPaths, report: Reporter) -> None:
     apt = Apt(paths.state / "apt.log")
+    record = engine_removal.read(paths)
+    before = apt.installed() if steps.installs else frozenset[str]()
+    if not paths.data_root.exists() and steps.start:
+        record = record.with_more(directories=[paths.data_root])
     if steps.service and not paths.configured.exists():
+        record = record.with_more(files=[paths.configured])
         dockerd.write_configuration(paths, paths.configured, {})
     if steps.from_next_release or steps.packages:
         apt.update(report)
+    if steps.from_next_release:
+        record = record.with_more(files=apt.release_files(OLD_RELEASE, NEXT_RELEASE))
+    if steps.installs:
+        # Before the first change, so that an interrupted installation is known, too.
+        engine_removal.write(paths, record.with_more({*steps.from_next_release, *steps.packages} - before))
     if steps.from_next_release:
         apt.add_release(OLD_RELEASE, NEXT_RELEASE)
         apt.update(report)
         apt.install(steps.from_next_release, report, NEXT_RELEASE)
     if steps.packages:
         apt.install(steps.packages, report)
+    if steps.installs:
+        record = record.with_more(apt.installed() - before)
+        engine_removal.write(paths, record)
+        report(engine_removal.summary(record))
     deadline = time.monotonic() + SERVICE_SECONDS
     with heartbeat(report, "waiting for systemd to start the engine"):
         while steps.service and not dockerd.answers(paths.socket) and time.monotonic() < deadline:
@@ -270,8 +302,19 @@ def _confirm(problem: Diagnostic, steps: Steps, paths: DaemonPaths, ask: Ask, re
     report(f"{problem.message}; Bakehouse will run these steps:")
     for line in describe_steps(steps, paths):
         report(f"  - {line}")
-    if not ask("Continue?"):
+    answer = ask("Continue?")
+    if answer is None:
+        answer = not steps.installs or _may_install(os.environ)
+        problem = problem if answer else replace(problem, hint=_INSTALL_HINT)
+    if not answer:
         raise EngineError.of(problem)
+
+
+def _may_install(environment: Mapping[str, str]) -> bool:
+    """Return whether the user, or the kind of machine, allows an installation without a terminal."""
+    if setting := environment.get(INSTALL, ""):
+        return setting.lower() not in _NO
+    return any(environment.get(name, "").lower() not in _NO for name in _CI)
 
 
 @contextlib.contextmanager

@@ -153,7 +153,7 @@ def run(report: Reporter, *, pure: bool = False, projects: bool = False, docs: b
 
 
 def _provide_engine(report: Reporter) -> None:
-    provision.ensure(provision.ask_at_terminal, report)
+    provision.ensure(provision.ask_or_agree, report)
     with contextlib.closing(docker.connect()) as engine:
         free = engine.host().free
     if free is not None:

@@ -171,11 +171,12 @@ def test_an_engine_that_may_not_be_used_is_not_replaced_by_another() -> None:
     )
 
 
-def test_without_a_terminal_the_plan_is_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/null").open() as no_input:
         monkeypatch.setattr("sys.stdin", no_input)
 
-        assert provision.ask_at_terminal("Continue?") is True
+        assert provision.ask_at_terminal("Continue?") is None
+        assert provision.ask_or_agree("Continue?") is True
 
 
 class Terminal(io.StringIO):

@@ -22,7 +22,7 @@ WAYS = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PIP_INDEX_URL", "PIP_DEFAULT_T
 ENSURE = """
 import sys
 from bakehouse.engine import daemon_info, provision
-daemon = provision.ensure(provision.ask_at_terminal, print)
+daemon = provision.ensure(provision.ask_or_agree, print)
 daemon_info.require(daemon, *daemon_info.Feature)
 print(daemon.version, daemon.buildx)
 """

@@ -259,9 +259,16 @@ def ci(context: Context, system: str, check: bool = False) -> None:
         "all": "also images of current recipes and of deleted directories, the project's state and build/",
         "cache": "also the downloaded files and compressed layers of all projects",
         "build-cache": "also stages in the build cache of a registry that no image of the project has",
+        "engine": "only the engine that Bakehouse installed on this machine, with its data; asks first",
     }
 )
-def clean(context: Context, all: bool = False, cache: bool = False, build_cache: bool = False) -> None:
+def clean(
+    context: Context,
+    all: bool = False,
+    cache: bool = False,
+    build_cache: bool = False,
+    engine: bool = False,
+) -> None:
     """
     Remove containers and networks of ended runs, and images of older recipes.
 
@@ -271,8 +278,14 @@ def clean(context: Context, all: bool = False, cache: bool = False, build_cache:
     bake clean --all
     bake clean --cache
     bake clean --build-cache
+    bake clean --engine
     """
     from bakehouse.cli import clean as cleaning
+    from bakehouse.engine import engine_removal, provision
+
+    if engine:
+        show(engine_removal.remove(provision.ask_at_terminal, report))
+        return
 
     show(cleaning.run(open_project(), report, everything=all, cache=cache, build_cache=build_cache))
 
