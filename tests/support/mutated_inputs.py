@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import io
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,8 +26,9 @@ from bakehouse.catalog.pins import read_pins
 from bakehouse.catalog.requirements_file import read_requirements
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import failure, nccl_log, ranks, remote_smoke, smoke_report
-from bakehouse.engine import buildkit_errors, buildx
+from bakehouse.engine import buildkit_errors, buildx, engine_removal
 from bakehouse.engine.buildkit_events import LOG_LINES, Event, Step, Tail
+from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BakehouseError, Location, Problems, RecipeError
 from bakehouse.fetch import simple_index
 from bakehouse.fetch.retry import RetryPolicy
@@ -38,6 +40,8 @@ from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import Credentials, NamedRegistry
 from bakehouse.trust import bundle
+from bakehouse.util import archive_reader
+from bakehouse.util.archive_reader import ArchiveError
 from bakehouse.util.oci import Digest
 from tests.support import mutated_samples as samples
 from tests.support.mutants import Form, mutant
@@ -138,6 +142,15 @@ class MutatedInputs:
         )
         yield "package indexes", _surface("json", _read_index, samples.INDEX)
         yield "package index pages", _surface("text", _read_index_page, samples.INDEX_PAGE)
+
+        archives = tuple((document, _read_archive) for document in samples.archives())
+        yield "archives", Surface(archives, _damaged, (ArchiveError,))
+        yield "records of installed engines", _surface("json", self._read_installation, samples.INSTALLATION)
+
+    def _read_installation(self, document: bytes) -> None:
+        paths = DaemonPaths.below(self._directory)
+        self._write("state/installed.json", document)
+        engine_removal.summary(engine_removal.read(paths))
 
     def _read_part(self, component: str) -> Read:
         return lambda document: self._recipes.take(document, component)
@@ -278,6 +291,29 @@ def _mutated_recipe(sample: bytes, random: Random) -> bytes:
     if random.random() < 0.3:
         return mutant(sample, "yaml", random)
     return mutated(sample.decode(), random).encode(errors="surrogatepass")
+
+
+def _damaged(sample: bytes, random: Random) -> bytes:
+    """Return an archive with some other, repeated, missing or swapped bytes."""
+    data = bytearray(sample)
+    for _ in range(random.randint(1, 4)):
+        start = random.randrange(len(data) or 1)
+        end = start + random.choice((1, 1, 4, 100))
+        match random.randrange(4):
+            case 0:
+                data[start:end] = random.randbytes(min(end, len(data)) - start)
+            case 1:
+                del data[start:end]
+            case 2:
+                data[start:start] = data[start:end] * random.choice((1, 50))
+            case _:
+                data[start:] = data[random.randrange(len(data) or 1) :]
+    return bytes(data)
+
+
+def _read_archive(document: bytes) -> None:
+    archive_reader.find(io.BytesIO(document), re.compile("none"), 1000)
+    archive_reader.find(io.BytesIO(document), re.compile(".*METADATA"), 1000)
 
 
 def _read_job_log(document: bytes) -> None:

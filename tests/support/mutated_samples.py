@@ -1,7 +1,17 @@
 """Valid documents that campaigns mutate, with every field that their readers know."""
 
 import base64
+import bz2
+import gzip
+import io
 import json
+import lzma
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+
+import zstandard
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cluster import smoke_report
@@ -439,3 +449,25 @@ INDEX_PAGE = f"""\
 <![CDATA[ x ]]><a href="https://files.example/{_FILE}">{_FILE}</a>
 </body></html>
 """.encode()
+
+INSTALLATION = json.dumps(
+    {"version": 1, "packages": ["docker.io"], "files": ["/etc/apt/x"], "directories": ["/var/lib/docker"]}
+).encode()
+
+
+def archives() -> Iterator[bytes]:
+    """Yield a zip archive, and a tar archive in each compression."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.writestr(zipfile.ZipInfo("a-1.dist-info/METADATA"), "Name: a\n" * 20)
+    yield buffer.getvalue()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as sdist:
+        for name in ("a-1/" + "long/" * 30 + "name", "a-1/ä", "a-1/METADATA"):
+            entry = tarfile.TarInfo(name)
+            entry.size = 100
+            sdist.addfile(entry, io.BytesIO(b"Name: a\n" * 20))
+    tar = buffer.getvalue()
+    packer = zstandard.ZstdCompressor()
+    for pack in (bytes, partial(gzip.compress, mtime=0), bz2.compress, lzma.compress, packer.compress):
+        yield pack(tar)
