@@ -72,24 +72,24 @@ def test_each_test_is_run_by_a_command() -> None:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A checkout with tests in a directory that pytest skips by default."""
-    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\nmarkers = ["projects: others"]\n')
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\nmarkers = ["release: others"]\n')
     (tmp_path / NESTED).parent.mkdir(parents=True)
     (tmp_path / NESTED).write_text("def test_a(): ...\n")
     (tmp_path / "tests/test_other.py").write_text(
-        "import pytest\ndef test_b(): ...\n@pytest.mark.projects\ndef test_c(): ...\n"
+        "import pytest\ndef test_b(): ...\n@pytest.mark.release\ndef test_c(): ...\n"
     )
     return tmp_path
 
 
 def test_a_directory_that_pytest_skips_is_reported(root: Path) -> None:
-    assert left_out(root, [PYTEST, (*PYTEST, "--projects")]) == {NESTED}
+    assert left_out(root, [PYTEST, (*PYTEST, "--release")]) == {NESTED}
 
 
 def test_the_settings_of_the_checkout_skip_no_directory(root: Path) -> None:
     settings = (HOME / "pyproject.toml").read_text()
     (root / "pyproject.toml").write_text(settings[settings.index("[tool.pytest") :])
 
-    assert left_out(root, [PYTEST, (*PYTEST, "--projects")]) == set()
+    assert left_out(root, [PYTEST, (*PYTEST, "--release")]) == set()
 
 
 def test_a_test_that_is_left_to_no_command_is_reported(root: Path) -> None:

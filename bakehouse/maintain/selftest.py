@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pathlib import Path
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker, provision
 from bakehouse.errors import BakehouseError, UsageError
+from bakehouse.maintain import seconds
 from bakehouse.util.format import format_bytes, format_seconds
 from bakehouse.util.terminal import Reporter
 
@@ -48,6 +50,7 @@ _LINTERS = {
 _TYPES = {
     "mypy --strict": (*_PYTHON, "mypy"),
     # With separate caches, the two runs do not invalidate each other's. Tests run on Linux only.
+    # `--pure` runs the first check alone.
     "mypy --strict --platform darwin": (
         *(*_PYTHON, "mypy", "--platform", "darwin", "--cache-dir", ".mypy_cache/darwin"),
         *("bakehouse", "tasks.py"),
@@ -56,16 +59,14 @@ _TYPES = {
 _PYTEST = (*_PYTHON, "pytest")
 PURE = "tests without an engine"
 ENGINE = "tests with an engine"
-PROJECTS = "projects of customers, and builds from nothing"
-DOCS = "commands of the guides"
+RELEASE = "tests before a release"
 TIERS: dict[str, Sequence[str]] = {
     PURE: (*_PYTEST, "-q", *_SIDE_BY_SIDE, "--ignore=tests/integration"),
     ENGINE: (*_PYTEST, "-v", *_FILE_BY_FILE, "--durations=15", "tests/integration"),
-    PROJECTS: (*_PYTEST, "-v", "--projects", "-m", "projects", "--durations=15", "tests/integration"),
-    DOCS: (*_PYTEST, "-v", "--docs", "--durations=15", "tests/integration/test_guides.py"),
+    RELEASE: (*_PYTEST, "-v", "--release", "-m", "release", "--durations=15", "tests"),
 }
 """Commands that together run all tests; `tests/test_collection.py` compares them with the test files."""
-_COLLECTION = (*_PYTEST, "-q", "--collect-only", "--projects", "--docs")
+_COLLECTION = (*_PYTEST, "-q", "--collect-only", "--release")
 """Command that collects the tests of all tiers."""
 
 
@@ -79,6 +80,14 @@ class Counts:
     failed: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     """Number of skipped tests by reason."""
+    seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Processor and elapsed seconds of slow tests and fixtures; those of all by an empty name."""
+
+    def measured(self, tier: str) -> dict[str, float]:
+        """Return the slow tests: with an engine, most of their work is in other processes."""
+        column = 0 if tier == PURE else 1
+        named = {name: pair[column] for name, pair in self.seconds.items() if name}
+        return {name: value for name, value in named.items() if value >= 0.5}
 
     @property
     def unfinished(self) -> int:
@@ -120,35 +129,33 @@ def _totals(runs: Sequence[Counts]) -> str:
     return f"{passed} passed, {failed} failed, {skipped} skipped"
 
 
-def run(report: Reporter, *, pure: bool = False, projects: bool = False, docs: bool = False) -> Summary:
+def run(report: Reporter, *, pure: bool = False, release: bool = False, record: bool = False) -> Summary:
     """Run all checks, the fast ones first. A failed check does not stop the others. Raises UsageError."""
-    if pure + projects + docs > 1:
-        raise UsageError(
-            "`--pure`, `--projects` and `--docs` cannot be combined", hint="run `test` once for each"
-        )
+    if pure and release:
+        raise UsageError("`--pure` and `--release` cannot be combined", hint="run `test` once for each")
     temporary = tempfile.gettempdir()
     _check_space(report, temporary, shutil.disk_usage(temporary).free, _TEMPORARY_BYTES)
     with tempfile.TemporaryDirectory() as directory:
         checks = _Checks(report, Path(directory))
         with checks.collecting():
-            if projects or docs:
+            if release:
                 _provide_engine(report)
-                checks.run_tier(PROJECTS if projects else DOCS)
+                checks.run_tier(RELEASE)
             else:
                 for name, command in _LINTERS.items():
                     checks.run(name, command)
-                if pure:
-                    for name, command in _TYPES.items():
-                        checks.run(name, command)
-                    checks.run_tier(PURE)
-                else:
-                    _provide_engine(report)
-                    # Engine tests leave much of the processors idle.
-                    with contextlib.ExitStack() as stack:
-                        stack.enter_context(checks.running_beside(PURE))
-                        for name, command in reversed(_TYPES.items()):
-                            stack.enter_context(checks.running_beside(name, command))
+                types = list(_TYPES.items())
+                # A type checker uses one processor, and engine tests leave much of the processors idle.
+                with contextlib.ExitStack() as stack:
+                    if pure:
+                        stack.enter_context(checks.running_beside(*types[0]))
+                        checks.run_tier(PURE)
+                    else:
+                        _provide_engine(report)
+                        for check in ((PURE, ()), *reversed(types)):
+                            stack.enter_context(checks.running_beside(*check))
                         checks.run_tier(ENGINE)
+        checks.compare(record=record)
         return Summary(tuple(checks.failed), checks.counts, checks.all_tests())
 
 
@@ -178,6 +185,8 @@ class _Checks:
         """For the reports of pytest."""
         self.failed: list[str] = []
         self.counts: dict[str, Counts | None] = {}
+        self._minutes: dict[str, float] = {}
+        self._printing = threading.Lock()
 
     def run(self, name: str, command: Sequence[str]) -> None:
         self._report(f"--- {name}")
@@ -194,7 +203,7 @@ class _Checks:
 
     @contextlib.contextmanager
     def running_beside(self, name: str, command: Sequence[str] = ()) -> Iterator[None]:
-        """Run a tier, or a command, in the meantime; its output follows at the end."""
+        """Run a tier, or a command, in the meantime; its output follows when it ends."""
         self._report(f"--- {name}: started, the output follows")
         began = time.monotonic()
         with tempfile.TemporaryFile("w+", errors="replace") as output:
@@ -205,20 +214,27 @@ class _Checks:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+
+            def finish() -> None:
+                code = process.wait()
+                with self._printing:
+                    self._report(f"--- {name}")
+                    output.seek(0)
+                    shutil.copyfileobj(output, sys.stdout)
+                    sys.stdout.flush()
+                    if command:
+                        self._finish(name, code, began)
+                    else:
+                        self._finish_tier(name, code, began)
+
+            follower = threading.Thread(target=finish)
+            follower.start()
             try:
                 yield
-                code = process.wait()
+                follower.join()
             finally:
                 process.terminate()
-                process.wait()
-            self._report(f"--- {name}")
-            output.seek(0)
-            shutil.copyfileobj(output, sys.stdout)
-            sys.stdout.flush()
-        if command:
-            self._finish(name, code, began)
-        else:
-            self._finish_tier(name, code, began)
+                follower.join()
 
     @contextlib.contextmanager
     def collecting(self) -> Iterator[None]:
@@ -236,6 +252,23 @@ class _Checks:
         finally:
             process.terminate()
             process.wait()
+
+    def compare(self, *, record: bool) -> None:
+        """Report tests that became slower; on request, record tiers that passed."""
+        recorded = seconds.read()
+        for name, counts in self.counts.items():
+            if counts is None:
+                continue
+            measured = counts.measured(name)
+            for line in seconds.grown(recorded, name, measured):
+                self._report(f"slower than recorded: {line}")
+            if record and name not in self.failed:
+                minutes = self._minutes[name]
+                recorded = seconds.merge(
+                    recorded, name, seconds=measured, minutes=minutes, passed=counts.passed
+                )
+        if record:
+            seconds.write(recorded)
 
     def all_tests(self) -> int | None:
         """Return the number of tests that pytest collected for all tiers; None if it failed."""
@@ -257,4 +290,6 @@ class _Checks:
         if failed:
             self.failed.append(name)
         result = "failed" if failed else "passed"
-        self._report(f"--- {name}: {result} in {format_seconds(time.monotonic() - began)}")
+        elapsed = time.monotonic() - began
+        self._minutes[name] = elapsed / 60
+        self._report(f"--- {name}: {result} in {format_seconds(elapsed)}")

@@ -801,9 +801,9 @@ def test_a_checkout_of_another_user_is_named_as_the_reason() -> None:
 
 
 def test_a_run_of_the_tests_has_one_tier(capsys: pytest.CaptureFixture[str]) -> None:
-    assert failure(["test", "--pure", "--projects"], capsys) == (
+    assert failure(["test", "--pure", "--release"], capsys) == (
         64,
-        "error: `--pure`, `--projects` and `--docs` cannot be combined\n\nhint: run `test` once for each\n",
+        "error: `--pure` and `--release` cannot be combined\n\nhint: run `test` once for each\n",
     )
 
 

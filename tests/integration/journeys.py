@@ -23,7 +23,7 @@ from tests.support.programs import docker
 
 PROJECTS = HOME / "tests/projects"
 RESULTS = PROJECTS / "results.json"
-"""The last results of `./bake test --projects`."""
+"""The last results of `./bake test --release`."""
 IMAGES = {
     "llm-finetune": ("llm-finetune",),
     "tabular": ("tabular",),
@@ -186,9 +186,9 @@ def checkout_commit() -> str:
 
 @contextlib.contextmanager
 def recorded(name: str, customer: Repository, config: pytest.Config) -> Iterator[None]:
-    """Record the result of a journey, with `--projects`. A failed journey keeps the last good result."""
+    """Record the result of a journey, with `--release`. A failed journey keeps the last good result."""
     with (
-        record_result(name, customer, RESULTS) if config.getoption("--projects") else contextlib.nullcontext()
+        record_result(name, customer, RESULTS) if config.getoption("--release") else contextlib.nullcontext()
     ):
         yield
 

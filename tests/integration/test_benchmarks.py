@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.benchmarks import SHORT_WITH_ENGINE, SHORT_WITHOUT_JSON, messages_of, report_of
 
-pytestmark = [pytest.mark.engine, pytest.mark.projects, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.release, pytest.mark.timeout(900)]
 
 AS_ROOT = ("pull", "layer_push", "push_faults")
 """Benchmarks that start an engine, read its process or mount a small disk."""

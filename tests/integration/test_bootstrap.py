@@ -141,7 +141,7 @@ def mentioning(text: str) -> list[str]:
     ("store", "clock", "user"),
     [
         pytest.param("overlay2", FakeClock(), 12345, id="overlay2, 40 days ahead, ordinary user"),
-        pytest.param("containerd", None, 0, id="containerd, root", marks=pytest.mark.projects),
+        pytest.param("containerd", None, 0, id="containerd, root", marks=pytest.mark.release),
     ],
 )
 def test_other_engines_hosts_users_and_days_give_the_same_digest(

@@ -87,7 +87,7 @@ def test_a_changed_step_is_the_only_one_that_runs_again(project: RemoteProject) 
     assert [image.digest for image in project.build()] == [image.digest for image in remote]
 
 
-@pytest.mark.projects
+@pytest.mark.release
 def test_one_builder_does_the_work_of_two_in_the_benchmark(project: RemoteProject) -> None:
     result = two_builders.compare(project, ("far", "near"), dict.fromkeys(NAMES, 1), shared=1, rounds=1)
 

@@ -25,7 +25,7 @@ from tests.support.programs import docker
 from tests.support.registry import PASSWORD, registry_container, registry_image
 from tests.support.wheels import wheel
 
-pytestmark = [pytest.mark.engine, pytest.mark.projects, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.release, pytest.mark.timeout(900)]
 
 VENDOR = """\
 FROM {base}
@@ -226,7 +226,7 @@ def extend(customer: Customer, vendor: Vendor, login: Path) -> None:
     assert container_output("cat", "/opt/vendor/release") == "second"
 
 
-@pytest.mark.projects
+@pytest.mark.release
 def test_smp_from_the_first_lock_to_a_moved_base(
     mpi_cpu: tuple[Image, BuiltImage],
     mirror: Mirror,

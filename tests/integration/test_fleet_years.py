@@ -13,7 +13,7 @@ from bakehouse.ledger.releases import append
 from tests.support.git_repository import git
 from tests.support.release_records import a_record
 
-pytestmark = [pytest.mark.projects, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.release, pytest.mark.timeout(1200)]
 OLD, NEW = "old.example", "new.example"
 RECIPE = """\
 summary: Trains models of {team}

@@ -75,7 +75,7 @@ def test_an_image_is_built_without_programs_of_debian(host: ForeignHost, engine:
     assert (run.returncode, run.stdout) == (0, ""), run.stderr
 
 
-@pytest.mark.projects
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 def test_the_demo_ends_with_an_image_uri(engine: DaemonPaths) -> None:
     with foreign_host(FEDORA, USER) as host, kept_port() as port:

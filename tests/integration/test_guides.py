@@ -2,7 +2,7 @@
 
 Each command is a test: it succeeds, and prints what the page shows. Guides other than the tutorial begin with
 its project. moto and a simulated ECR take the place of AWS. Commands that take longer are run by
-`./bake test --docs`.
+`./bake test --release`.
 """
 
 import contextlib
@@ -125,7 +125,7 @@ def commands() -> Iterator[object]:
         for step in steps(page):
             if isinstance(step, Command):
                 is_slow = is_slow or bool(SLOW.search(step.text))
-                marks = [pytest.mark.docs] if is_slow or page != TUTORIAL else []
+                marks = [pytest.mark.release] if is_slow or page != TUTORIAL else []
                 yield pytest.param(page, step, id=f"{page.stem}:{step}", marks=marks)
 
 

@@ -10,7 +10,7 @@ from tests.integration.ports import kept_port
 from tests.support import killed_commands
 
 # In CI, `test_main_job` kills releases and `test_killed_clusters` jobs.
-pytestmark = [pytest.mark.engine, pytest.mark.projects, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.release, pytest.mark.timeout(600)]
 
 ROUNDS = 4
 

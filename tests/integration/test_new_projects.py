@@ -19,7 +19,7 @@ from tests.integration.journeys import Repository, recorded, remove_images
 from tests.integration.ports import kept_port
 from tests.support.programs import docker
 
-pytestmark = [pytest.mark.engine, pytest.mark.projects, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.engine, pytest.mark.release, pytest.mark.timeout(3600)]
 
 IMAGE = "churn"
 TRAIN = """\

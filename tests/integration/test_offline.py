@@ -20,7 +20,7 @@ from tests.support.programs import BAKE
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.projects,
+    pytest.mark.release,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a network that leads nowhere"),
     pytest.mark.timeout(3600),
 ]

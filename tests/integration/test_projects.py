@@ -46,10 +46,10 @@ def each_project(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("customer", names or [*IMAGES], indirect=True)
 
 
-def only_with_projects(parameters: Iterable[Any], is_quick: Callable[[Any], bool]) -> list[Any]:
-    """Leave all other parameters to `./bake test --projects`."""
+def only_with_release(parameters: Iterable[Any], is_quick: Callable[[Any], bool]) -> list[Any]:
+    """Leave all other parameters to `./bake test --release`."""
     return [
-        parameter if is_quick(parameter) else pytest.param(parameter, marks=pytest.mark.projects)
+        parameter if is_quick(parameter) else pytest.param(parameter, marks=pytest.mark.release)
         for parameter in parameters
     ]
 
@@ -80,7 +80,7 @@ def test_images_resolve_and_are_explained(customer: Customer) -> None:
 
 
 @pytest.mark.parametrize(
-    "customer", only_with_projects(IMAGES, is_quick=lambda name: len(IMAGES[name]) > 1), indirect=True
+    "customer", only_with_release(IMAGES, is_quick=lambda name: len(IMAGES[name]) > 1), indirect=True
 )
 def test_everything_is_locked(customer: Customer) -> None:
     """apt reads its package lists anew for each project, so one of them has to do in CI."""
@@ -244,7 +244,7 @@ JOURNEYS = (
 @pytest.mark.engine
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    "journey", only_with_projects(JOURNEYS, is_quick=lambda journey: journey.image == "ads-ranking"), ids=str
+    "journey", only_with_release(JOURNEYS, is_quick=lambda journey: journey.image == "ads-ranking"), ids=str
 )
 def test_from_a_changed_requirement_to_a_released_image(
     journey: Journey, request: pytest.FixtureRequest, programs: Path, tmp_path: Path
@@ -264,7 +264,7 @@ def test_from_a_changed_requirement_to_a_released_image(
 
 
 @pytest.mark.engine
-@pytest.mark.projects
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_an_image_on_an_unavailable_base_is_rehearsed(
     customer_of_monorepo: Customer, request: pytest.FixtureRequest

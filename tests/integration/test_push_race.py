@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration import push_races
 
-pytestmark = [pytest.mark.engine, pytest.mark.projects, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.release, pytest.mark.timeout(600)]
 
 
 def test_with_immutable_tags_one_push_wins_and_the_others_fail(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from bakehouse.plan.workspace import Workspace
 
 PATTERNS = Path(__file__).with_name("reference_patterns")
 DATA_GROUP, DNN_GROUP = "données: A=1, «x» / $HOME", "dnn group 'two'"
-pytestmark = [pytest.mark.engine, pytest.mark.projects]
+pytestmark = [pytest.mark.engine, pytest.mark.release]
 
 
 def bake(workspace: Workspace, *arguments: str) -> subprocess.CompletedProcess[str]:

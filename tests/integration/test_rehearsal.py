@@ -20,7 +20,7 @@ from bakehouse.plan.workspace import Workspace, open_workspace, select
 from bakehouse.publish.options import PublishOptions
 from tests.support.programs import docker
 
-pytestmark = [pytest.mark.engine, pytest.mark.projects, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.release, pytest.mark.timeout(1800)]
 
 SMP, EFA, EXTENDED = (
     "pytorch-1.10-cu113-py38-smp",

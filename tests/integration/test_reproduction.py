@@ -13,7 +13,7 @@ from bakehouse.maintain.isolated_engine import AHEAD_DAYS
 from bakehouse.plan.workspace import open_workspace, select
 from tests.support.programs import remove_images
 
-pytestmark = [pytest.mark.engine, pytest.mark.projects]
+pytestmark = [pytest.mark.engine, pytest.mark.release]
 
 
 @pytest.fixture

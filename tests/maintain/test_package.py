@@ -22,7 +22,7 @@ def test_the_wheel_leaves_them_out() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [["test", "--pure", "--projects"], ["rehearse", "no-such-image"], ["reproduce", "no-such-image"]],
+    [["test", "--pure", "--release"], ["rehearse", "no-such-image"], ["reproduce", "no-such-image"]],
     ids=lambda command: str(command[0]),
 )
 def test_a_command_says_that_it_needs_a_checkout(

@@ -1,5 +1,6 @@
 """The `test` task runs tests without an engine next to those with one, and reports their numbers."""
 
+import itertools
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
 from bakehouse.engine import docker, provision
 from bakehouse.engine.protocol import EngineHost
-from bakehouse.maintain import selftest
+from bakehouse.maintain import seconds, selftest
 from tests.support.fake_engine import FakeEngine, Run
 
 
@@ -23,9 +24,13 @@ def python(program: str) -> tuple[str, ...]:
     return (sys.executable, "-c", program)
 
 
+SECONDS = {"": [9.0, 90.0], "tests/test_a.py::test_slow": [4.567, 45.0], "tests: fixture fleet": [0.2, 8.0]}
+
+
 def report_of(selected: int, passed: int = 0, failed: int = 0, **skipped: int) -> tuple[str, ...]:
     """Return a command that ends with a report, as pytest does with `--counts`."""
     numbers = {"selected": selected, "passed": passed, "failed": failed, "skipped": skipped}
+    numbers["seconds"] = SECONDS
     program = f"import sys; print('output'); open(sys.argv[1][9:], 'w').write({json.dumps(numbers)!r})"
     return python(f"{program}; sys.exit({bool(failed)})")
 
@@ -47,29 +52,34 @@ def names(messages: list[str]) -> list[str]:
 
 
 @pytest.mark.usefixtures("commands")
-def test_the_output_of_tests_without_an_engine_follows_at_the_end(
-    capfd: pytest.CaptureFixture[str],
+def test_the_output_of_checks_follows_when_they_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    ended = tmp_path / "ended"
+    wait = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)"
+    monkeypatch.setitem(selftest.TIERS, selftest.ENGINE, (*python(wait), str(ended)))
     messages: list[str] = []
 
-    selftest.run(messages.append)
+    def report(message: str) -> None:
+        messages.append(message)
+        # Tests with an engine run until the others have printed their results.
+        if sum(" in " in message for message in messages) == 4:
+            ended.touch()
 
-    assert names(messages) == [
+    selftest.run(report)
+
+    pairs = list(itertools.pairwise(names(messages)))
+    assert names(messages)[:5] == [
         "--- style",
         "style: passed",
         "--- tests without an engine: started, the output follows",
         "--- others: started, the output follows",
         "--- types: started, the output follows",
-        "--- tests with an engine",
-        "tests with an engine: passed",
-        "--- types",
-        "types: passed",
-        "--- others",
-        "others: passed",
-        "--- tests without an engine",
-        "tests without an engine: passed",
     ]
-    assert capfd.readouterr().out == "output\ntypes\noutput\n"
+    for name in ("types", "others", "tests without an engine"):
+        assert (f"--- {name}", f"{name}: passed") in pairs
+    assert names(messages)[-1] == "tests with an engine: failed"
+    assert sorted(capfd.readouterr().out.split()) == ["output", "types"]
 
 
 @pytest.mark.usefixtures("commands")
@@ -148,22 +158,30 @@ def test_the_last_line_of_the_command_is_the_sum(
     assert err == "error: failed: ruff check\n" * failed
 
 
-RUN = """\
+RUN = r"""
+import subprocess, sys, time
 import pytest
+
+@pytest.fixture(scope="module")
+def shared():
+    time.sleep(0.6)
 
 @pytest.fixture
 def broken():
     yield
     raise OSError
 
-def test_passes(): ...
+def test_passes(shared):
+    busy = "import time\nwhile time.process_time() < 0.6: pass"
+    subprocess.run([sys.executable, "-c", busy])
+
 def test_fails(): assert False
 def test_passes_and_fails(broken): ...
 @pytest.mark.skip("no GPU")
 def test_is_skipped(): ...
 @pytest.mark.xfail(reason="a bug")
 def test_expected(): assert False
-@pytest.mark.projects
+@pytest.mark.release
 def test_of_another_tier(): ...
 """
 
@@ -172,13 +190,19 @@ def test_of_another_tier(): ...
 def test_the_numbers_are_those_of_pytest(tmp_path: Path, processes: int) -> None:
     (tmp_path / "test_run.py").write_text(RUN)
     (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('absent')\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = projects\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = release\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.counts", f"-n{processes}"]
     environment = {**os.environ, "PYTHONPATH": str(HOME), "PYTEST_ADDOPTS": ""}
 
     subprocess.run([*command, "--counts=numbers"], cwd=tmp_path, env=environment, capture_output=True)
 
-    assert json.loads((tmp_path / "numbers").read_text()) == {
+    numbers = json.loads((tmp_path / "numbers").read_text())
+    named = {name: pair for name, pair in numbers.pop("seconds").items() if name}
+    assert named.keys() == {"test_run.py: fixture shared", "test_run.py::test_passes"}
+    # The test waits for its fixture's second only once, and its child process uses the processor.
+    assert named["test_run.py: fixture shared"][0] < 0.5 <= named["test_run.py: fixture shared"][1] < 0.9
+    assert named["test_run.py::test_passes"][0] >= 0.5
+    assert numbers == {
         "selected": 6,
         "passed": 1,
         "failed": 2,
@@ -202,21 +226,91 @@ def test_a_run_that_crashes_writes_no_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("commands")
-def test_without_an_engine_the_tests_follow_the_linters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(selftest.TIERS, selftest.ENGINE, python("raise SystemExit(1)"))
+def test_the_tests_of_a_release_are_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(selftest.TIERS, selftest.RELEASE, report_of(1, 1))
+    messages: list[str] = []
+
+    selftest.run(messages.append, release=True)
+
+    assert names(messages) == ["--- tests before a release", "tests before a release: passed"]
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(seconds, "RECORD", tmp_path / "seconds.json")
+    monkeypatch.setattr(seconds, "PAGE", tmp_path / "slowest.md")
+    return tmp_path / "seconds.json"
+
+
+@pytest.mark.usefixtures("commands")
+def test_seconds_of_tiers_that_passed_are_recorded(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    selftest.run(lambda _: None)
+    assert not record.exists()
+
+    selftest.run(lambda _: None, record=True)
+
+    tiers = json.loads(record.read_text())["tiers"]
+    assert {tier: run["seconds"] for tier, run in tiers.items()} == {
+        # Seconds of the processor, and elapsed seconds
+        selftest.PURE: {"tests/test_a.py::test_slow": 4.6},
+        selftest.ENGINE: {"tests/test_a.py::test_slow": 45, "tests: fixture fleet": 8},
+    }
+    assert (tiers[selftest.PURE]["passed"], tiers[selftest.ENGINE]["passed"]) == (3, 4)
+    rows = [row for row in record.with_name("slowest.md").read_text().splitlines() if row.startswith("| ")]
+    assert rows == [
+        "| seconds | tier | test |",
+        "| 45 | tests with an engine | `tests/test_a.py::test_slow` |",
+        "| 8 | tests with an engine | `tests: fixture fleet` |",
+        "| 4.6 | tests without an engine | `tests/test_a.py::test_slow` |",
+    ]
+
+    monkeypatch.setitem(selftest.TIERS, selftest.ENGINE, report_of(4, 3, 1))
+    before = record.read_text()
+    selftest.run(lambda _: None, record=True)
+    assert json.loads(record.read_text())["tiers"][selftest.ENGINE] == tiers[selftest.ENGINE], before
+
+
+@pytest.mark.usefixtures("commands", "record")
+def test_slower_tests_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    selftest.run(lambda _: None, pure=True, record=True)
+    slow = {"": [9.0, 9.0], "tests/test_a.py::test_slow": [9.3, 9.0], "tests/test_b.py::test_new": [3, 3]}
+    monkeypatch.setitem(globals(), "SECONDS", slow)
+    monkeypatch.setitem(selftest.TIERS, selftest.PURE, report_of(5, 5))
     messages: list[str] = []
 
     selftest.run(messages.append, pure=True)
 
-    assert names(messages) == [
-        "--- style",
-        "style: passed",
-        "--- types",
-        "types: passed",
-        "--- others",
-        "others: passed",
+    assert [message for message in messages if message.startswith("slower")] == [
+        "slower than recorded: tests/test_a.py::test_slow: 9.3 s, was 4.6 s",
+        "slower than recorded: tests/test_b.py::test_new: 3 s, was below 0.5 s",
+    ]
+
+
+def test_small_changes_keep_the_recorded_seconds() -> None:
+    record: seconds.Record = {}
+    for value in (10.0, 13.9, 7.1, 14.2):
+        record = seconds.merge(record, "tier", seconds={"a": value}, minutes=1, passed=1)
+        kept = 14 if value == 14.2 else 10
+        assert record["tier"]["seconds"] == {"a": kept}
+
+
+def test_the_page_of_the_slowest_tests_is_that_of_the_record() -> None:
+    assert seconds.PAGE.read_text() == seconds.page(seconds.read())
+
+
+@pytest.mark.usefixtures("commands")
+def test_without_an_engine_types_are_checked_beside_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(selftest.TIERS, selftest.ENGINE, python("raise SystemExit(1)"))
+    messages: list[str] = []
+
+    assert selftest.run(messages.append, pure=True).failed == ()
+
+    assert names(messages)[:3] == ["--- style", "style: passed", "--- types: started, the output follows"]
+    assert sorted(names(messages)[3:]) == [
         "--- tests without an engine",
+        "--- types",
         "tests without an engine: passed",
+        "types: passed",
     ]
 
 

@@ -21,28 +21,28 @@ from bakehouse.errors import UsageError
 @bake_task(
     help={
         "pure": "only the tests that need no engine",
-        "projects": "only projects of customers, rehearsals, and builds offline or twice",
-        "docs": "only the commands of the README, the tutorial and the guides, as a reader runs them",
+        "release": "only the tests before a release: campaigns, projects, commands of the guides",
+        "record": "write the seconds of slow tests to tests/seconds.json",
     },
 )
 def test(
     context: Context,
     pure: bool = False,  # noqa: PT028 (a task)
-    projects: bool = False,  # noqa: PT028
-    docs: bool = False,  # noqa: PT028
+    release: bool = False,  # noqa: PT028
+    record: bool = False,  # noqa: PT028
 ) -> None:
     """
     Run the linters, the type checker and the tests of Bakehouse.
 
     bake test
     bake test --pure
-    bake test --projects
-    bake test --docs
+    bake test --record
+    bake test --release
     """
     from bakehouse.cli import diagnostics
     from bakehouse.maintain import selftest
 
-    summary = selftest.run(report, pure=pure, projects=projects, docs=docs)
+    summary = selftest.run(report, pure=pure, release=release, record=record)
     if summary.failed:
         error = selftest.SelfTestError("failed: " + ", ".join(summary.failed))
         # Not raised: the numbers of tests are the last line.
