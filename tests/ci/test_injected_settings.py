@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from bakehouse.plan.workspace import Workspace, select
 from bakehouse.report_page import page
 from bakehouse.report_page.fleet import read_fleet
 from bakehouse.util.toml_table import TomlTable
-from tests.support.payloads import PAYLOADS
+from tests.support.payloads import each_payload
 from tests.support.release_records import a_record
 from tests.support.signing_keys import make_key
 from tests.support.trees import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
@@ -145,7 +145,6 @@ COMMANDS = {"test": " # of the user"}
 """Settings that are a command of the user, with an end by which it is recognized."""
 _PARENTS = {"registry_name": "account", "instance": "price"}
 """Names with escapes are not found in the file: their error is at the table, before this field."""
-_SHORT = [payload for payload in PAYLOADS if len(payload) < 8]
 _SLOT = re.compile(r"@(?P<name>[a-z_]+)=(?P<value>[^\n,\]@]*)@?")
 _LIFECYCLE = {"rules": [{"selection": {"tagStatus": "untagged"}}]}
 _INSTANCES = """\
@@ -322,21 +321,27 @@ def slots(settings: str) -> frozenset[str]:
     return frozenset(match["name"] for match in _SLOT.finditer(settings))
 
 
-@pytest.mark.parametrize("gpu", [ON_SAGEMAKER, ON_RUNNER], ids=["sagemaker", "runner"])
-def test_a_payload_is_refused_with_its_place_or_adds_nothing(shop: Shop, gpu: str) -> None:
-    settings = SETTINGS + gpu
-    usual = shop.products(accepted(shop, settings, "", frozenset())[0])
-    for payload, after in [*product(PAYLOADS, [False]), *product(_SHORT, [True])]:
+@each_payload
+def test_a_payload_is_refused_with_its_place_or_adds_nothing(shop: Shop, payloads: tuple[str, ...]) -> None:
+    forms = [SETTINGS + gpu for gpu in (ON_SAGEMAKER, ON_RUNNER)]
+    products = {form: shop.products(accepted(shop, form, "", frozenset())[0]) for form in forms}
+    short = [payload for payload in payloads if len(payload) < 8]
+    # Every second payload has the other form: both have all kinds of payloads.
+    for (payload, after), settings in zip(
+        [*product(payloads, [False]), *product(short, [True])], cycle(forms), strict=False
+    ):
+        usual = products[settings]
         names = NAMES | (VARIABLES if re.fullmatch("[A-Z][A-Z0-9_]*", payload) else set())
         project, fields = accepted(shop, settings, payload, slots(settings) - names, after=after)
 
         assert shop.products(project) == usual, (payload, after, sorted(fields))
 
 
-def test_a_name_of_nothing_is_refused_or_adds_nothing(shop: Shop) -> None:
+@each_payload
+def test_a_name_of_nothing_is_refused_or_adds_nothing(shop: Shop, payloads: tuple[str, ...]) -> None:
     settings = SETTINGS + ON_SAGEMAKER
     for name in sorted(NAMES):
-        for payload in PAYLOADS:
+        for payload in payloads:
             project, fields = accepted(shop, settings, payload, frozenset([name]))
             if not fields:
                 continue

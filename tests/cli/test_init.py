@@ -15,6 +15,7 @@ from bakehouse.lock.base_description import component_text
 from bakehouse.plan.model import RegistryBase
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.resolve.resolver import resolve
+from tests.support import own_recipes
 
 RECIPE = "training-images/images/churn.yaml"
 FIXTURES = sorted((HOME / "tests/dockerfile/fixtures").glob("*.Dockerfile"))
@@ -395,7 +396,7 @@ def test_a_base_that_the_catalogue_lacks_is_described_once(repository: Path) -> 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
 def test_the_recipes_of_all_fixtures_are_valid(path: Path, tmp_path: Path) -> None:
-    catalog = open_workspace().catalog
+    catalog = own_recipes.catalog()
     recipe = tmp_path / "images/image.yaml"
     recipe.parent.mkdir()
     imported = import_dockerfile(path, path.name, recipe, catalog)

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
 from bakehouse.catalog.project import HOME
 from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous
 from bakehouse.cluster.job_report import JobReport
@@ -43,6 +45,8 @@ class Case:
     command: tuple[str, ...] = ()
     processes: int | None = None
     sdk: Path | None = None
+    is_daily: bool = False
+    """Run by `./bake test`; `./bake test --release` runs the others."""
 
 
 def run(workspace: Workspace, name: str, case: Case) -> JobReport:
@@ -72,6 +76,23 @@ def run_all(workspace: Workspace, cases: Mapping[str, Case]) -> dict[str, JobRep
     with ThreadPoolExecutor(AT_ONCE) as pool:
         running = {name: pool.submit(run, workspace, name, case) for name, case in cases.items()}
         return {name: future.result() for name, future in running.items()}
+
+
+def due(cases: Mapping[str, Case], config: pytest.Config) -> dict[str, Case]:
+    """Return the cases of this run."""
+    is_release = config.getoption("--release")
+    return {name: case for name, case in cases.items() if case.is_daily != is_release}
+
+
+def each(cases: Mapping[str, Case], *names: str) -> pytest.MarkDecorator:
+    """Parametrize a test with the names of cases; all by default."""
+    return pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=() if cases[name].is_daily else pytest.mark.release)
+            for name in names or cases
+        ],
+    )
 
 
 def log_text(report: JobReport, host: str = "algo-1") -> str:

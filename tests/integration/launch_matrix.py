@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cluster.job_report import JobReport
@@ -57,10 +56,10 @@ NOT_TESTED = (
 HEAD = """\
 # Tested launchers
 
-The tests write this page: run `./bake test`, then `python -m tests.integration.launch_matrix`. Each row is
-one run of an [example](../../examples/README.md) on a machine with two cores and no GPU, in parallel with
-other jobs. Times are upper bounds. The key is a hash of the image's build key and of the example. If one of
-them has changed since that run, the row says so.
+The tests write this page: run `./bake test` and `./bake test --release`, then
+`python -m tests.integration.launch_matrix`. Each row is one run of an [example](../../examples/README.md) on
+a machine with two cores and no GPU, in parallel with other jobs. Times are upper bounds. The key is a hash of
+the image's build key and of the example. If one of them has changed since that run, the row says so.
 
 """
 COLUMNS = ("launcher", "hosts", "image", "example", "result", "seconds", "run", "key")
@@ -134,7 +133,9 @@ def note(module: str, cases: Mapping[str, Case], reports: Mapping[str, JobReport
         for name, case in cases.items()
         if name in LAUNCHERS
     ]
-    write_whole(_notes(module.rpartition(".")[2]), json.dumps(rows, indent=2) + "\n")
+    tier = "daily" if all(case.is_daily for case in cases.values()) else "release"
+    path = NOTES / f"{module.rpartition('.')[2]}-{tier}.json"
+    write_whole(path, json.dumps(rows, indent=2) + "\n")
 
 
 def cases() -> dict[str, Case]:
@@ -179,12 +180,8 @@ def _dated(row: Row) -> Row:
 
 def noted() -> list[Row]:
     """Return the recorded rows of the last run of each module that was run here."""
-    paths = [path for path in map(_notes, ALL_LAUNCHES) if path.exists()]
+    paths = [path for name in ALL_LAUNCHES for path in NOTES.glob(f"{name}-*.json")]
     return [Row(**fields) for path in paths for fields in json.loads(path.read_text())]
-
-
-def _notes(name: str) -> Path:
-    return NOTES / f"{name}.json"
 
 
 if __name__ == "__main__":

@@ -11,17 +11,20 @@ LAUNCHES = {
         EXAMPLES / "torch-ddp",
         groups=homogeneous(2),
         distribution={"torch_distributed": {"enabled": True}},
+        is_daily=True,
     ),
     "mpi": Case(
         source=EXAMPLES / "mpi",
         groups=homogeneous(2),
         distribution={"mpi": {"enabled": True, "processes_per_host": 2}},
+        is_daily=True,
     ),
     "sdk-v3-torchrun": Case(
         "pytorch-cpu",
         EXAMPLES / "torch-ddp",
         groups=homogeneous(2),
         distribution={"Torchrun": {"process_count_per_node": 1}},
+        is_daily=True,
     ),
     "sdk-v3-mpi": Case(
         source=EXAMPLES / "mpi",
@@ -38,7 +41,7 @@ LAUNCHES = {
         ),
         processes=2,
     ),
-    "one-process": Case(source=EXAMPLES / "one-process", hyperparameters={"epochs": 500}),
+    "one-process": Case(source=EXAMPLES / "one-process", hyperparameters={"epochs": 500}, is_daily=True),
 }
 
 HOROVOD = "tensorflow-2.21-cpu-py311-horovod"
@@ -55,13 +58,16 @@ MPI_LAUNCHES = {
         entry_point="train_mpi.py",
         groups=(Group("data", "ml.c5.18xlarge"), Group("dnn", "ml.p4d.24xlarge", 2)),
         distribution={"mpi": TWO_EACH, "instance_groups": ["dnn"]},
+        is_daily=True,
     ),
     "mpi-options": Case(
         source=EXAMPLES / "mpi",
         groups=homogeneous(2),
         distribution={"mpi": {**TWO_EACH, "custom_mpi_options": "-x OMP_NUM_THREADS=3"}},
     ),
-    "mpi5": Case("mpi5-cpu", EXAMPLES / "mpi", groups=homogeneous(2), distribution={"mpi": TWO_EACH}),
+    "mpi5": Case(
+        "mpi5-cpu", EXAMPLES / "mpi", groups=homogeneous(2), distribution={"mpi": TWO_EACH}, is_daily=True
+    ),
     "mpi-one-host": Case(source=EXAMPLES / "mpi", distribution={"mpi": TWO_EACH}),
     "horovod": Case(HOROVOD, EXAMPLES / "horovod", groups=homogeneous(2), distribution={"mpi": TWO_EACH}),
     "horovod-in-groups": Case(
@@ -99,6 +105,7 @@ PYTORCH_LAUNCHES = {
         DATA_AND_DNN,
         hyperparameters={**SMALL, "steps": 1_000_000},
         kills={"data": " trains\n"},
+        is_daily=True,
     ),
     "smddp-two-hosts": Case(
         STUBS,
@@ -106,6 +113,7 @@ PYTORCH_LAUNCHES = {
         groups=gpu_hosts(2),
         distribution={"smdistributed": {"dataparallel": {"enabled": True}}},
         hyperparameters=TWO_RANKS,
+        is_daily=True,
     ),
     "pytorch-groups": Case(
         "pytorch-data-service-cpu",
@@ -113,6 +121,7 @@ PYTORCH_LAUNCHES = {
         "train_pytorch.py",
         (Group("data", "ml.c5.9xlarge", 2), Group("dnn", "ml.p3.2xlarge")),
         hyperparameters={**SMALL, "ranks": 2},
+        is_daily=True,
     ),
     "deepspeed": Case(
         "pytorch-deepspeed-cpu",
@@ -120,7 +129,7 @@ PYTORCH_LAUNCHES = {
         distribution=TORCHRUN,
         processes=2,
     ),
-    "fsdp": Case("pytorch-cpu", EXAMPLES / "fsdp", distribution=TORCHRUN, processes=2),
+    "fsdp": Case("pytorch-cpu", EXAMPLES / "fsdp", distribution=TORCHRUN, processes=2, is_daily=True),
     "torch-ddp-one-host": Case("pytorch-cpu", EXAMPLES / "torch-ddp", distribution=TORCHRUN, processes=2),
     "dali": Case("pytorch-dali-cpu", EXAMPLES / "dali"),
     "smddp": Case(
@@ -149,6 +158,7 @@ PYTORCH_LAUNCHES = {
             "smdistributed": {"modelparallel": {"enabled": True, "parameters": SMP}},
             "mpi": {"enabled": True, "processes_per_host": 2},
         },
+        is_daily=True,
     ),
     "smp-2": Case(
         STUBS,
@@ -189,6 +199,7 @@ TENSORFLOW_LAUNCHES = {
         EXAMPLES / "tensorflow-mirrored",
         groups=homogeneous(2),
         distribution={"multi_worker_mirrored_strategy": {"enabled": True}},
+        is_daily=True,
     ),
 }
 

@@ -66,6 +66,7 @@ def reference() -> Iterator[str]:
         yield name
 
 
+@pytest.mark.release
 def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(
     reference: str, tmp_path: Path
 ) -> None:
@@ -96,6 +97,10 @@ def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(
     assert line.startswith(f"base {reference}: made in ")
     assert list((tmp_path / "private").iterdir()) == []
     check_image(reference)
+
+
+def test_the_base_of_images_is_clean() -> None:
+    check_image(projects.base())
 
 
 def check_image(reference: str) -> None:
@@ -162,6 +167,7 @@ def test_other_engines_hosts_users_and_days_give_the_same_digest(
         assert made["Id"] == expected["Id"], "the digest of the manifest"
 
 
+@pytest.mark.release
 @pytest.mark.skipif(os.geteuid() != 0, reason="a second engine needs root")
 def test_a_remote_builder_gives_the_same_digest(
     reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

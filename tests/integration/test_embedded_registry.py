@@ -144,7 +144,9 @@ def test_a_killed_user_leaves_nothing_running(tmp_path: Path, port: int) -> None
         assert answers(port)
 
 
-@pytest.mark.parametrize("seconds", [0.4, 0.8, 1.2, 1.6])
+@pytest.mark.parametrize(
+    "seconds", [0.8, *(pytest.param(seconds, marks=pytest.mark.release) for seconds in (0.4, 1.2, 1.6))]
+)
 def test_a_user_that_is_killed_at_the_start_leaves_nothing(tmp_path: Path, port: int, seconds: float) -> None:
     with started([sys.executable, "-c", USER, str(tmp_path), str(port)], stdin=subprocess.PIPE) as user:
         time.sleep(seconds)

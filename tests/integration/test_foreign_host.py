@@ -61,6 +61,7 @@ def host(request: pytest.FixtureRequest, project: Path) -> Iterator[ForeignHost]
         yield host
 
 
+@pytest.mark.release
 def test_an_image_is_built_without_programs_of_debian(host: ForeignHost, engine: DaemonPaths) -> None:
     for program in ("apt-get", "dpkg", "dpkg-deb", "mmdebstrap", "docker-registry", "gpg", "newuidmap"):
         assert host.run("sh", "-c", f"command -v {program}").stdout == ""

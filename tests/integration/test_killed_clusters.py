@@ -10,16 +10,15 @@ from tests.integration import killed_clusters
 
 pytestmark = pytest.mark.engine
 
-ROUNDS = 5
 
-
+@pytest.mark.parametrize("count", [1, pytest.param(5, marks=pytest.mark.release)])
 def test_nothing_is_left_of_clusters_killed_at_random(
-    mpi_cpu: tuple[Image, BuiltImage], tmp_path: Path
+    mpi_cpu: tuple[Image, BuiltImage], tmp_path: Path, count: int
 ) -> None:
     """After SIGTERM and SIGINT by the run itself, after SIGKILL by the runs that follow."""
     project = killed_clusters.project(tmp_path)
     digest = mpi_cpu[1].stored
 
-    rounds = [*killed_clusters.rounds(digest, project, ROUNDS, seed=None)]
+    rounds = [*killed_clusters.rounds(digest, project, count, seed=None)]
 
     assert [killed_clusters.round_text(round_) for round_ in rounds if round_.left] == []

@@ -9,7 +9,7 @@ from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.plan.workspace import Workspace
 from tests.integration import launch_matrix
 from tests.integration.fleet import Fleet
-from tests.integration.jobs import log_text, run_all
+from tests.integration.jobs import due, each, log_text, run_all
 from tests.integration.launches import LAUNCHES
 from tests.integration.sagemaker_sdk import V3, installed
 
@@ -18,7 +18,10 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture(scope="module")
 def reports(
-    workspace: Workspace, fleet: Fleet, tmp_path_factory: pytest.TempPathFactory
+    workspace: Workspace,
+    fleet: Fleet,
+    tmp_path_factory: pytest.TempPathFactory,
+    pytestconfig: pytest.Config,
 ) -> dict[str, JobReport]:
     points = tmp_path_factory.mktemp("points")
     (points / "points.json").write_text(json.dumps([(x, 3 * x - 1) for x in range(5)]))
@@ -27,12 +30,13 @@ def reports(
         name: replace(case, sdk=sdk) if name.startswith("sdk-v3") else case for name, case in LAUNCHES.items()
     }
     cases["one-process"] = replace(LAUNCHES["one-process"], channels={"training": points})
+    cases = due(cases, pytestconfig)
     reports = run_all(workspace, cases)
-    launch_matrix.note(__name__, LAUNCHES, reports)
+    launch_matrix.note(__name__, cases, reports)
     return reports
 
 
-@pytest.mark.parametrize("name", LAUNCHES)
+@each(LAUNCHES)
 def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
     report = reports[name]
 
@@ -52,9 +56,14 @@ def test_ranks_of_two_hosts_train_one_model(reports: dict[str, JobReport]) -> No
     assert "y = 2.00 x + 1.00" in log_text(reports["mpi"])
     assert "rank 1 of 2 on algo-2, gloo" in log_text(reports["torch-ddp"], "algo-2")
     assert "rank 1 of 2 on algo-2, gloo" in log_text(reports["sdk-v3-torchrun"], "algo-2")
+
+
+@pytest.mark.release
+def test_ranks_need_no_toolkit(reports: dict[str, JobReport]) -> None:
     assert "rank 3 of 4 on algo-2, gloo" in log_text(reports["torchrun-without-toolkit"], "algo-2")
 
 
+@pytest.mark.release
 def test_the_sdks_mpi_driver_starts_its_processes_in_all_not_on_each_host(
     reports: dict[str, JobReport],
 ) -> None:

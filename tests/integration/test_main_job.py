@@ -27,7 +27,6 @@ from tests.support.programs import docker, started
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
-KILLS = int(os.environ.get("BAKEHOUSE_KILLS", "3"))
 LIFE = 20.0
 """Seconds that a release lives for certain: the toolkit alone sleeps for 30 in a job of two hosts."""
 
@@ -141,11 +140,12 @@ def test_demo_ends_with_an_address_and_a_snippet(workspace: Workspace, fleet: Fl
     assert record.media_type == "application/vnd.docker.distribution.manifest.v2+json"
 
 
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.release)])
 def test_a_release_killed_at_random_moments_leaves_nothing_and_runs_again(
-    workspace: Workspace, fleet: Fleet
+    workspace: Workspace, fleet: Fleet, kills: int
 ) -> None:
     dice, runs = random.Random(20261121), []
-    for _ in range(KILLS):
+    for _ in range(kills):
         process = subprocess.Popen(
             [str(HOME / "bake"), "release", "mpi-cpu"],
             cwd=workspace.project.root,

@@ -24,6 +24,7 @@ from tests.support import feeds
 
 pytestmark = [
     pytest.mark.engine,
+    pytest.mark.release,
     pytest.mark.skipif(
         os.geteuid() != 0 or not shutil.which("mmdebstrap"), reason="needs root and mmdebstrap"
     ),

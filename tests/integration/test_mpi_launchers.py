@@ -14,18 +14,19 @@ from bakehouse.plan.workspace import Workspace, select
 from benchmarks import heterogeneous
 from tests.integration import launch_matrix
 from tests.integration.fleet import Fleet
-from tests.integration.jobs import log_text, run, run_all
+from tests.integration.jobs import due, each, log_text, run, run_all
 from tests.integration.launches import HOROVOD, MPI_LAUNCHES, TWO_EACH
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
-def reports(workspace: Workspace, fleet: Fleet) -> dict[str, JobReport]:
-    is_there = has_horovod(workspace)
-    cases = {name: case for name, case in MPI_LAUNCHES.items() if is_there or case.image != HOROVOD}
-    reports = run_all(workspace, cases)
-    launch_matrix.note(__name__, MPI_LAUNCHES, reports, f"compiling `{HOROVOD}` takes a quarter of an hour")
+def reports(workspace: Workspace, fleet: Fleet, pytestconfig: pytest.Config) -> dict[str, JobReport]:
+    cases, is_there = due(MPI_LAUNCHES, pytestconfig), has_horovod(workspace)
+    reports = run_all(
+        workspace, {name: case for name, case in cases.items() if is_there or case.image != HOROVOD}
+    )
+    launch_matrix.note(__name__, cases, reports, f"compiling `{HOROVOD}` takes a quarter of an hour")
     return reports
 
 
@@ -49,7 +50,7 @@ def ranks(report: JobReport) -> dict[int, str]:
     return {int(match[1]): match[2] for match in matches if match}
 
 
-@pytest.mark.parametrize("name", MPI_LAUNCHES)
+@each(MPI_LAUNCHES)
 def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
     report = report_of(reports, name)
 
@@ -57,7 +58,7 @@ def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
     assert [host.end for host in report.hosts] == ["exit 0"] * len(report.hosts)
 
 
-@pytest.mark.parametrize("name", ["mpi-one-host", "mpi-options", "mpi5", "horovod-one-host", "horovod"])
+@each(MPI_LAUNCHES, "mpi-one-host", "mpi-options", "mpi5", "horovod-one-host", "horovod")
 def test_each_host_has_two_ranks(reports: dict[str, JobReport], name: str) -> None:
     report = report_of(reports, name)
     hosts = [host.host for host in report.hosts]
@@ -65,13 +66,14 @@ def test_each_host_has_two_ranks(reports: dict[str, JobReport], name: str) -> No
     assert ranks(report) == dict(enumerate(host for host in hosts for _ in range(2)))
 
 
-@pytest.mark.parametrize("name", ["mpi-one-host", "mpi-options", "mpi5"])
+@each(MPI_LAUNCHES, "mpi-one-host", "mpi-options", "mpi5")
 def test_ranks_train_one_model(reports: dict[str, JobReport], name: str) -> None:
     model = reports[name].folder / "model/algo-1/line.json"
 
     assert json.loads(model.read_text()) == pytest.approx([2.0, 1.0], abs=0.05)
 
 
+@pytest.mark.release
 def test_options_for_mpirun_reach_the_ranks_of_every_host(reports: dict[str, JobReport]) -> None:
     logs = reports["mpi-options"].folder / "logs"
 
@@ -98,6 +100,7 @@ def test_hosts_of_other_groups_run_the_script_once_and_end_with_the_ranks(
     assert f"{data}: training is over" in log
 
 
+@pytest.mark.release
 def test_ranks_prepare_all_data_of_a_job_without_groups(
     workspace: Workspace, reports: dict[str, JobReport]
 ) -> None:
@@ -110,12 +113,14 @@ def test_ranks_prepare_all_data_of_a_job_without_groups(
     assert "rank 1 of 2 on algo-1, 0 data hosts" in (report.folder / "logs/algo-1-rank-1.log").read_text()
 
 
+@pytest.mark.release
 def test_horovod_trains_on_the_data_of_another_group(reports: dict[str, JobReport]) -> None:
     result = heterogeneous.result_of(report_of(reports, "horovod-in-groups"))
 
     assert (result.replicas, result.data_hosts) == (2, 1)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(("name", "size"), [("horovod-one-host", 2), ("horovod", 4)])
 def test_horovod_averages_gradients_over_all_ranks(
     reports: dict[str, JobReport], name: str, size: int

@@ -43,10 +43,6 @@ repository = "example/tiny"
 requirement = "-r ci.txt"
 create = true
 """
-all_systems = pytest.mark.skipif(
-    not os.environ.get("BAKEHOUSE_ALL_PIPELINES"),
-    reason="set BAKEHOUSE_ALL_PIPELINES=1: a minute each for the commands that also run for GitHub",
-)
 RECIPE = 'summary: A tiny image\nbase: {debian: "12"}\nrun: ["echo {text} > /etc/tiny"]\n'
 
 
@@ -155,7 +151,7 @@ def test_every_command_for_github_runs(customer: Customer) -> None:
     assert [*again.results] == ["plan"]
 
 
-@all_systems
+@pytest.mark.release
 @pytest.mark.parametrize("customer", ["gitlab"], indirect=True)
 def test_every_command_for_gitlab_runs(customer: Customer) -> None:
     def assume(role: str, subject: str) -> str:
@@ -181,7 +177,7 @@ def test_every_command_for_gitlab_runs(customer: Customer) -> None:
     assert commands(*files) - nightly == {*customer.machines.commands}
 
 
-@all_systems
+@pytest.mark.release
 @pytest.mark.parametrize("customer", ["codebuild"], indirect=True)
 def test_every_command_for_codebuild_runs(customer: Customer) -> None:
     directory = customer.root / ".codebuild"

@@ -35,6 +35,8 @@ def can_run() -> bool:
 
 pytestmark = [
     pytest.mark.engine,
+    # Each run of CI gets its .venv and its engine in the same way.
+    pytest.mark.release,
     pytest.mark.skipif(not can_run(), reason="needs root and an engine"),
 ]
 

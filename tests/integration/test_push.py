@@ -375,7 +375,9 @@ with registry_at(state, int(sys.argv[4])) as registry:
 """
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.4, 0.7, 1.0])
+@pytest.mark.parametrize(
+    "seconds", [0.4, *(pytest.param(seconds, marks=pytest.mark.release) for seconds in (0.1, 0.7, 1.0))]
+)
 def test_a_release_killed_at_any_moment_is_repeated_and_leaves_no_trace(
     image: BuiltImage, tmp_path: Path, seconds: float
 ) -> None:

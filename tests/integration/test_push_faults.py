@@ -130,6 +130,7 @@ def test_bytes_that_change_on_their_way_are_sent_again(pushing: Pushing, image: 
     assert any("upload interrupted, resuming: " in line for line in pushing.lines)
 
 
+@pytest.mark.release
 @under("corrupt byte, always")
 def test_bytes_that_always_change_are_reported_as_corruption(pushing: Pushing, image: BuiltImage) -> None:
     diagnostic = pushing.refused(image)
@@ -147,6 +148,7 @@ def test_a_registry_that_is_restarted_gets_the_image(pushing: Pushing, image: Bu
     assert lies_there(pushing, image)
 
 
+@pytest.mark.release
 def test_an_outage_is_outlasted(pushing: Pushing, image: BuiltImage) -> None:
     push_faults.outage(pushing.scene, 2.0)
     pushing.publication = replace(
@@ -166,6 +168,7 @@ def test_pauses_outlast_a_registry_that_is_restarted() -> None:
     assert 16 < sum(waited) < 60
 
 
+@pytest.mark.release
 def test_a_slow_connection_is_not_a_stall(pushing: Pushing, tmp_path: Path) -> None:
     """All of it takes longer than nothing may move; a part of it fits into the sockets' buffers."""
     with (
@@ -189,6 +192,7 @@ def test_the_registry_says_when_to_come_back(pushing: Pushing, image: BuiltImage
     assert pushing.lines.count("mpi-cpu: upload interrupted, resuming in 2 s: HTTP 429: Rate exceeded") == 1
 
 
+@pytest.mark.release
 def test_no_pause_is_longer_than_the_deadline(pushing: Pushing, image: BuiltImage) -> None:
     push_faults.throttled(pushing.scene, 60.0, "3600")
     pushing.publication = replace(pushing.publication, until=time.monotonic() + 30.0)
@@ -252,6 +256,7 @@ def test_a_quota_is_reported(pushing: Pushing, image: BuiltImage) -> None:
     assert diagnostic.hint == "free space or raise the quota, then run `bake push mpi-cpu`"
 
 
+@pytest.mark.release
 def test_a_quota_hit_by_the_manifest_is_reported_with_the_answer_of_the_registry(
     pushing: Pushing, image: BuiltImage
 ) -> None:
@@ -308,8 +313,12 @@ def late(pushing: Pushing, image: BuiltImage, seconds: float = 2.0) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", "/tags/list"), (ENDING, UPLOADS), ("PUT", "/manifests/"), ("HEAD", "/blobs/.*#after")],
-    ids=["before", "layers", "manifest", "after"],
+    [
+        pytest.param("GET", "/tags/list", id="before", marks=pytest.mark.release),
+        pytest.param(ENDING, UPLOADS, id="layers"),
+        pytest.param("PUT", "/manifests/", id="manifest", marks=pytest.mark.release),
+        pytest.param("HEAD", "/blobs/.*#after", id="after", marks=pytest.mark.release),
+    ],
 )
 def test_nothing_hangs_past_the_deadline(pushing: Pushing, image: BuiltImage, method: str, path: str) -> None:
     path, _, after = path.partition("#")
@@ -321,6 +330,7 @@ def test_nothing_hangs_past_the_deadline(pushing: Pushing, image: BuiltImage, me
     late(pushing, image)
 
 
+@pytest.mark.release
 def test_an_answer_that_comes_byte_by_byte_does_not_outlast_the_deadline(
     pushing: Pushing, image: BuiltImage
 ) -> None:
@@ -354,6 +364,7 @@ def test_another_push_of_it_does_not_outlast_the_deadline(pushing: Pushing, imag
     assert pushing.lines == ["mpi-cpu: waiting for another push of it on this machine"]
 
 
+@pytest.mark.release
 def test_failures_before_the_deadline_are_reported(pushing: Pushing, image: BuiltImage) -> None:
     pushing.scene.proxy.fail("PUT", "/manifests/", 503, times=1)
     pushing.scene.proxy.stall("PUT", "/manifests/")
@@ -405,6 +416,7 @@ def test_a_layer_that_the_registry_has_lost_is_sent_again(pushing: Pushing, imag
     assert blob.exists()
 
 
+@pytest.mark.release
 def test_lost_layers_are_not_there_because_the_manifest_is(pushing: Pushing, image: BuiltImage) -> None:
     pushing(image)
     manifest = pushing.manifest(image)
@@ -418,7 +430,7 @@ def test_lost_layers_are_not_there_because_the_manifest_is(pushing: Pushing, ima
     assert blob.exists()
 
 
-@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("blow", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.release)])
 def test_a_push_that_is_ended_can_be_repeated(
     pushing: Pushing, image: BuiltImage, blow: signal.Signals
 ) -> None:

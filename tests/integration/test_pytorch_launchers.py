@@ -23,7 +23,7 @@ from bakehouse.plan.workspace import Workspace, select
 from benchmarks import heterogeneous
 from tests.integration import launch_matrix
 from tests.integration.fleet import Fleet
-from tests.integration.jobs import log_text, run, run_all
+from tests.integration.jobs import due, each, log_text, run, run_all
 from tests.integration.launches import PYTORCH_LAUNCHES, SMP, STUBS
 
 # The first test of a run builds the fleet and these images.
@@ -48,11 +48,15 @@ def stubs(fleet: Fleet) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def reports(workspace: Workspace, fleet: Fleet, stubs: str) -> dict[str, JobReport]:
+def reports(
+    workspace: Workspace, fleet: Fleet, stubs: str, pytestconfig: pytest.Config
+) -> dict[str, JobReport]:
+    cases = due(PYTORCH_LAUNCHES, pytestconfig)
+    images = [name for name in IMAGES if any(case.image == name for case in cases.values())]
     with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
-        build(select(workspace, IMAGES), progress.report, progress=progress)
-    reports = run_all(workspace, PYTORCH_LAUNCHES)
-    launch_matrix.note(__name__, PYTORCH_LAUNCHES, reports)
+        build(select(workspace, images), progress.report, progress=progress)
+    reports = run_all(workspace, cases)
+    launch_matrix.note(__name__, cases, reports)
     return reports
 
 
@@ -68,7 +72,7 @@ def exported(command: list[str]) -> set[str]:
     return {name for name in named if not name.startswith("LD_PRELOAD=")}
 
 
-@pytest.mark.parametrize("name", sorted(PYTORCH_LAUNCHES.keys() - {"pytorch-lost"}))
+@each(PYTORCH_LAUNCHES, *sorted(PYTORCH_LAUNCHES.keys() - {"pytorch-lost"}))
 def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
     report = reports[name]
 
@@ -77,7 +81,12 @@ def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "where"), [("fsdp", "algo-1 holds"), ("deepspeed", "algo-1 holds"), ("torch-ddp-one-host", "")]
+    ("name", "where"),
+    [
+        ("fsdp", "algo-1 holds"),
+        pytest.param("deepspeed", "algo-1 holds", marks=pytest.mark.release),
+        pytest.param("torch-ddp-one-host", "", marks=pytest.mark.release),
+    ],
 )
 def test_torchrun_starts_the_ranks_of_a_host(reports: dict[str, JobReport], name: str, where: str) -> None:
     expected = ["torchrun", "--nnodes", "1", "--nproc_per_node", "2", "train.py"]
@@ -87,7 +96,7 @@ def test_torchrun_starts_the_ranks_of_a_host(reports: dict[str, JobReport], name
     assert f"rank 1 of 2 on {where}" in log_text(reports[name])
 
 
-@pytest.mark.parametrize("name", ["fsdp", "deepspeed"])
+@each(PYTORCH_LAUNCHES, "fsdp", "deepspeed")
 def test_each_rank_holds_a_part_of_the_weights(reports: dict[str, JobReport], name: str) -> None:
     counts = re.findall(r"rank \d of 2 on algo-1 holds (\d+) of 641 weights", log_text(reports[name]))
     held = [int(count) for count in counts]
@@ -98,6 +107,7 @@ def test_each_rank_holds_a_part_of_the_weights(reports: dict[str, JobReport], na
     assert all(0 < count < 400 for count in held)
 
 
+@pytest.mark.release
 def test_dali_decodes_jpegs_without_a_gpu(reports: dict[str, JobReport]) -> None:
     assert "decoded 32 JPEGs an epoch on the CPU, 32 classified correctly" in log_text(reports["dali"])
 
@@ -131,6 +141,7 @@ def test_an_example_reports_the_speed_of_its_loaders(reports: dict[str, JobRepor
     )
 
 
+@pytest.mark.release
 def test_a_training_host_prepares_all_data_of_a_job_without_groups(
     workspace: Workspace, reports: dict[str, JobReport]
 ) -> None:
@@ -171,6 +182,7 @@ SMDDP_EXPORTS = {
 }
 
 
+@pytest.mark.release
 def test_smddp_on_one_host_is_started_by_mpirun_and_smddprun(reports: dict[str, JobReport]) -> None:
     command = launch_command(reports["smddp"])
 
@@ -201,6 +213,7 @@ def test_smddp_on_two_hosts_gets_slots_and_a_server(reports: dict[str, JobReport
         assert f"rank {rank} of 4 on {host}, smddp" in log
 
 
+@pytest.mark.release
 def test_pytorchddp_starts_without_the_library(reports: dict[str, JobReport]) -> None:
     command = launch_command(reports["pytorchddp"])
 
@@ -224,6 +237,7 @@ def test_smp_1_gets_its_parameters_in_ranks_of_mpi(reports: dict[str, JobReport]
     assert "rank 1 of 2 on algo-1" in log_text(report)
 
 
+@pytest.mark.release
 def test_smp_2_gets_its_parameters_in_ranks_of_torchrun(reports: dict[str, JobReport]) -> None:
     command = launch_command(reports["smp-2"])
 

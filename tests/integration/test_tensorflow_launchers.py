@@ -10,16 +10,17 @@ from bakehouse.plan.workspace import Workspace
 from benchmarks import heterogeneous
 from tests.integration import launch_matrix
 from tests.integration.fleet import Fleet
-from tests.integration.jobs import log_text, run_all
+from tests.integration.jobs import due, each, log_text, run_all
 from tests.integration.launches import TENSORFLOW_LAUNCHES
 
 pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
-def reports(workspace: Workspace, fleet: Fleet) -> dict[str, JobReport]:
-    reports = run_all(workspace, TENSORFLOW_LAUNCHES)
-    launch_matrix.note(__name__, TENSORFLOW_LAUNCHES, reports)
+def reports(workspace: Workspace, fleet: Fleet, pytestconfig: pytest.Config) -> dict[str, JobReport]:
+    cases = due(TENSORFLOW_LAUNCHES, pytestconfig)
+    reports = run_all(workspace, cases)
+    launch_matrix.note(__name__, cases, reports)
     return reports
 
 
@@ -30,7 +31,7 @@ def tf_config(report: JobReport, host: str) -> object:
     return json.loads(match[1])
 
 
-@pytest.mark.parametrize("name", [name for name, case in TENSORFLOW_LAUNCHES.items() if not case.kills])
+@each(TENSORFLOW_LAUNCHES, *(name for name, case in TENSORFLOW_LAUNCHES.items() if not case.kills))
 def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
     report = reports[name]
 
@@ -38,6 +39,7 @@ def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
     assert [host.end for host in report.hosts] == ["exit 0"] * len(report.hosts)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(("host", "task"), [("algo-1", ("master", 0)), ("algo-2", ("worker", 0))])
 def test_the_toolkit_makes_the_first_host_master_and_starts_a_parameter_server_on_each(
     reports: dict[str, JobReport], host: str, task: tuple[str, int]
@@ -55,6 +57,7 @@ def test_the_toolkit_makes_the_first_host_master_and_starts_a_parameter_server_o
     }
 
 
+@pytest.mark.release
 def test_variables_lie_on_the_parameter_servers(reports: dict[str, JobReport]) -> None:
     log = log_text(reports["tensorflow-parameter-server"])
 
@@ -64,6 +67,7 @@ def test_variables_lie_on_the_parameter_servers(reports: dict[str, JobReport]) -
     }
 
 
+@pytest.mark.release
 def test_workers_train_what_the_parameter_servers_hold(reports: dict[str, JobReport]) -> None:
     model = reports["tensorflow-parameter-server"].folder / "model/algo-1/weights.json"
     weights = json.loads(model.read_text())
@@ -73,6 +77,7 @@ def test_workers_train_what_the_parameter_servers_hold(reports: dict[str, JobRep
     assert weights["offset"] == pytest.approx(1.0, abs=0.3)
 
 
+@pytest.mark.release
 def test_a_worker_ends_with_the_chief(reports: dict[str, JobReport]) -> None:
     log = log_text(reports["tensorflow-parameter-server"], "algo-2")
 
@@ -94,6 +99,7 @@ def test_the_toolkit_makes_all_hosts_workers_that_mirror(
     assert f"worker {index} of 2 workers" in log_text(report, host)
 
 
+@pytest.mark.release
 def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, JobReport]) -> None:
     report = reports["tensorflow-groups"]
     hosts = {host.group: host.host for host in report.hosts}
@@ -102,6 +108,7 @@ def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, Jo
     assert f"{hosts['data']}: training is over" in log_text(report, hosts["data"])
 
 
+@pytest.mark.release
 def test_all_devices_of_the_training_host_train(reports: dict[str, JobReport]) -> None:
     result = heterogeneous.result_of(reports["tensorflow-groups"])
 
@@ -109,6 +116,7 @@ def test_all_devices_of_the_training_host_train(reports: dict[str, JobReport]) -
     assert result.samples_per_second == pytest.approx(2 * 4 / result.milliseconds * 1000)
 
 
+@pytest.mark.release
 def test_the_first_training_host_saves_the_model(reports: dict[str, JobReport]) -> None:
     report = reports["tensorflow-groups"]
     models = {
@@ -118,6 +126,7 @@ def test_the_first_training_host_saves_the_model(reports: dict[str, JobReport]) 
     assert {group: len(files) for group, files in models.items()} == {"data": 0, "dnn": 1}
 
 
+@pytest.mark.release
 def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:
     report = reports["tensorflow-lost"]
     ends = {host.group: host for host in report.hosts}

@@ -1,5 +1,4 @@
 import json
-import os
 import subprocess
 import sys
 from dataclasses import MISSING, fields, replace
@@ -459,11 +458,11 @@ with ThreadPoolExecutor(min(count, 100)) as pool:
 """
 
 
-def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
-    """Each in a thread of one of three processes; BAKEHOUSE_WRITERS makes them more."""
+@pytest.mark.parametrize("each", [12, pytest.param(40, marks=pytest.mark.release)])
+def test_concurrent_writers_lose_nothing(tmp_path: Path, each: int) -> None:
+    """Each in a thread of one of three processes."""
     path, seed = tmp_path / "releases.json", tmp_path / "seed.json"
     seed.write_text(LEDGER)
-    each = int(os.environ.get("BAKEHOUSE_WRITERS", "120")) // 3
     arguments = [str(path), str(seed), str(tmp_path / "locks")]
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITE, str(number * each), str(each), *arguments])

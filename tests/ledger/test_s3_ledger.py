@@ -290,10 +290,10 @@ with ThreadPoolExecutor(threads) as pool:
 """
 
 
-def test_concurrent_writers_lose_nothing(s3: Any) -> None:
-    """Each in a thread of one of three processes; BAKEHOUSE_WRITERS makes them more."""
+@pytest.mark.parametrize("each", [8, pytest.param(40, marks=pytest.mark.release)])
+def test_concurrent_writers_lose_nothing(s3: Any, each: int) -> None:
+    """Each in a thread of one of three processes."""
     processes = 3
-    each = int(os.environ.get("BAKEHOUSE_WRITERS", "120")) // processes
     with ThreadPoolExecutor(processes) as pool:
         codes = pool.map(
             lambda number: (

@@ -36,6 +36,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServ
         yield file_server
 
 
+@pytest.mark.release
 def test_releases_of_the_package_index_are_caught_up(server: FileServer, tmp_path: Path) -> None:
     put_index(server, json.loads((RECORDED / "index.json").read_text()))
     assert_caught_up(tmp_path, REPLAYED, REPLAYED, "", "")

@@ -23,7 +23,7 @@ from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.yaml_reader import parse
 from tests.support.dockerfiles import Instruction, instructions, pairs
-from tests.support.payloads import PAYLOADS
+from tests.support.payloads import PAYLOADS, each_payload
 from tests.support.trees import Tree, templates
 
 RECIPE = """\
@@ -349,9 +349,12 @@ def property_names(schema: Any) -> Iterator[str]:
             yield from property_names(value)
 
 
-def test_a_payload_is_refused_with_its_place_or_adds_no_instruction(tree: Tree) -> None:
+@each_payload
+def test_a_payload_is_refused_with_its_place_or_adds_no_instruction(
+    tree: Tree, payloads: tuple[str, ...]
+) -> None:
     usual = instructions(taken(tree, "", frozenset())[0])
-    for payload in PAYLOADS:
+    for payload in payloads:
         if hidden(payload):
             continue
         text, fields = taken(tree, payload, frozenset(SLOTS))

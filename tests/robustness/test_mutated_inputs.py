@@ -7,8 +7,6 @@ import pytest
 from bakehouse.errors import BakehouseError
 from tests.support.mutated_inputs import MutatedInputs
 
-CASES = 120
-"""Cases of each kind; `benchmarks/mutated_inputs.py` runs as many as there is time for."""
 _SEED = 1
 _SLOW = ("recipes", "components")
 """`tests/recipes/test_fuzz.py` has more of them."""
@@ -21,9 +19,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> MutatedInputs:
 
 
 @pytest.mark.timeout(300)
-def test_no_mutant_causes_a_traceback_or_hangs(inputs: MutatedInputs) -> None:
+@pytest.mark.parametrize("cases", [30, pytest.param(120, marks=pytest.mark.release)])
+def test_no_mutant_causes_a_traceback_or_hangs(inputs: MutatedInputs, cases: int) -> None:
+    """`benchmarks/mutated_inputs.py` runs as many as there is time for."""
     for name in inputs.surfaces:
-        for case in range(20 if name in _SLOW else CASES):
+        for case in range(cases // 6 if name in _SLOW else cases):
             try:
                 inputs.run(name, *inputs.case(name, _SEED, case))
             except Exception as error:

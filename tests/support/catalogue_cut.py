@@ -8,11 +8,14 @@ from typing import Any
 
 from packaging.version import Version
 
-from bakehouse.catalog.catalog import load_catalog
+from bakehouse.catalog.catalog import load_catalog, read_directory
+from bakehouse.catalog.component import Component
 from bakehouse.catalog.project import HOME, ProjectSettings
+from bakehouse.errors import Problems
 from bakehouse.plan.workspace import Workspace
 from bakehouse.upstream.release_draft import read_copy
 from bakehouse.upstream.release_entry import entry_text, read_entry
+from tests.support import own_recipes
 
 COMPONENTS = HOME / "recipes" / "components"
 Cut = Mapping[str, tuple[str, ...]]
@@ -38,7 +41,13 @@ def cut_workspace(directory: Path, cut: Cut, change: Callable[[str], str] = lamb
         path = components / name / "component.yaml"
         path.write_text(change(path.read_text()))
     recipes = directory / "recipes"
-    return Workspace(ProjectSettings(directory, (recipes,)), load_catalog([recipes]), {}, {})
+
+    def read(component: Path, problems: Problems) -> Component:
+        if component.is_symlink():
+            return own_recipes.catalog().components[component.name]
+        return read_directory(component, problems)
+
+    return Workspace(ProjectSettings(directory, (recipes,)), load_catalog([recipes], read=read), {}, {})
 
 
 def _remove_releases(directory: Path, versions: tuple[str, ...]) -> None:
