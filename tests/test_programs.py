@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 
 from bakehouse.catalog.project import HOME
+from tests.support import syntax
 
 PACKAGE = HOME / "bakehouse"
 STARTERS = {
@@ -60,7 +61,7 @@ OF_DEBIAN = {
 def trees() -> dict[str, ast.Module]:
     """Return the modules of commands of users, without tools of maintainers and scripts of images."""
     paths = (path for path in PACKAGE.rglob("*.py") if not {"maintain", "probes"} & {*path.parts})
-    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text("utf-8")) for path in paths}
+    return {path.relative_to(PACKAGE).as_posix(): syntax.tree(path) for path in paths}
 
 
 def starts(tree: ast.AST) -> Iterator[int]:

@@ -32,6 +32,9 @@ PROGRAMS = {
 """Modules that start other programs in the background."""
 
 
+_STARTING = re.compile("Popen|create_subprocess_exec|spawnl|start_new_session|setsid|nohup|--detach")
+
+
 @cache
 def modules() -> dict[str, str]:
     """Return the Python code of Bakehouse and of its images by path. Examples are code of users."""
@@ -67,7 +70,8 @@ def servers(code: str) -> Iterator[str]:
 
 def starts_programs(code: str) -> bool:
     """Return whether a module starts a program that may outlive the call."""
-    nodes = [*ast.walk(ast.parse(code))]
+    # Most modules contain none of the words, and need no parser.
+    nodes = ast.walk(ast.parse(code)) if _STARTING.search(code) else ()
     return any(
         (isinstance(node, ast.Attribute) and node.attr in ("Popen", "create_subprocess_exec", "spawnl"))
         or (isinstance(node, ast.keyword) and node.arg == "start_new_session")

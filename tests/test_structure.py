@@ -4,17 +4,22 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from bakehouse.catalog.project import HOME
+from tests.support.syntax import statements
 
 MAX_IMPORTS = 35
 MAX_PARAMETERS = 8
 
 _TEST_MODULE = re.compile(r"\btests(?:\.\w+)*?\.(?:test_\w+|conftest)\b")
+_MAYBE_TEST_MODULE = re.compile(
+    r"tests\.[\w.]*(?:test_|conftest|\{)|from \.|from tests[\w.]* import[\s\w,(#]*?(?:test_|conftest)"
+)
+"""Text of each file that imports one; most files have none, and need no parser."""
 _COMPUTED_MODULE = re.compile(r"tests\.(?:\w+\.)*")
 
 
@@ -24,9 +29,11 @@ def read_sources(*patterns: str) -> dict[str, str]:
     return {str(path.relative_to(HOME)): path.read_text(encoding="utf-8") for path in paths}
 
 
-@lru_cache(maxsize=1)
-def nodes(source: str) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(source)))
+@cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """Return the classes, functions and imports of a file."""
+    kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return tuple(node for node in statements(ast.parse(source)) if isinstance(node, kinds))
 
 
 def imported_names(source: str, package: str) -> Iterator[str]:
@@ -42,12 +49,15 @@ def imported_names(source: str, package: str) -> Iterator[str]:
 
 def imported_test_modules(path: str, source: str) -> list[str]:
     """Return the test modules and conftests that a file imports, also by a name in a string."""
+    if not _MAYBE_TEST_MODULE.search(source):
+        return []
     package = str(Path(path).parent).replace("/", ".")
-    strings = [node.value for node in nodes(source) if isinstance(node, ast.Constant)]
+    every = [*ast.walk(ast.parse(source))]
+    strings = [node.value for node in every if isinstance(node, ast.Constant)]
     texts = [text for text in strings if isinstance(text, str)]
     computed = [
         value.value
-        for node in nodes(source)
+        for node in every
         if isinstance(node, ast.JoinedStr)
         for value in node.values[:1]
         if isinstance(value, ast.Constant) and _COMPUTED_MODULE.fullmatch(str(value.value))
@@ -216,9 +226,15 @@ _READERS = {
 """Modules that read responses and archives, and how."""
 
 
+_MAYBE_READ = re.compile(r"tarfile|zipfile|\.(?:extract|read1|iter_content|json\b|decompress|read\()")
+"""Text of each file that reads one; most files have none, and need no parser."""
+
+
 def unlimited_reads(source: str) -> set[str]:
     """Return the calls that read a response or an archive without a limit of their own."""
-    calls = [node for node in nodes(source) if isinstance(node, ast.Call)]
+    if not _MAYBE_READ.search(source):
+        return set()
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     reads = set()
     for call in calls:
         name, function = ast.unparse(call.func), call.func
