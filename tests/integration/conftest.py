@@ -15,6 +15,7 @@ from bakehouse.builder.progress import Mode, Progress
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import dockerd, provision
 from bakehouse.engine.daemon_paths import DaemonPaths
+from bakehouse.maintain import seconds, selftest
 from bakehouse.pipeline.build import build
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, open_workspace, select
@@ -26,20 +27,36 @@ from tests.integration.sagemaker_sdk import Aws, moto_for_aws
 from tests.support.programs import install
 
 LONG = (
-    # The first builds the fleet; those after it need none of it. Others would wait for it.
-    *("test_pytorch_launchers", "test_estimator", "test_estimator_check", "test_provision"),
-    *("test_pipelines", "test_projects", "test_foreign_host", "test_bootstrap"),
-    *("test_mmdebstrap", "test_daemon", "test_regions", "test_push", "test_push_faults"),
+    *("test_pytorch_launchers", "test_estimator", "test_estimator_check", "test_projects", "test_pipelines"),
+    *("test_daemon", "test_bootstrap", "test_locking", "test_regions", "test_push", "test_push_faults"),
     *("test_main_job", "test_run_failures", "test_smoke", "test_tensorflow_launchers"),
     *("test_mpi_launchers", "test_launchers", "test_size_report", "test_killed_clusters"),
 )
-"""The files that take longest, of about a minute or more."""
+"""The files of a minute or more, longest first, until `tests/seconds.json` has their seconds."""
+_LONG_SECONDS = 30.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the long files, so that in the end no worker is left alone with one."""
-    rank = {name: number for number, name in enumerate(LONG)}
-    items.sort(key=lambda item: rank.get(item.path.stem, len(LONG)))
+    recorded = seconds.seconds_of_files(seconds.read(), selftest.ENGINE)
+    names = [f"tests/integration/{name}.py" for name in reversed(LONG)]
+    lengths = recorded or {name: _LONG_SECONDS + number for number, name in enumerate(names)}
+    files = {item.nodeid.partition("::")[0] for item in items}
+    of_fleet = {item.nodeid.partition("::")[0] for item in items if "fleet" in _fixtures(item)}
+    first = max(of_fleet, key=lambda file: lengths.get(file, 0.0), default="")
+
+    def rank(file: str) -> tuple[int, float]:
+        length = lengths.get(file, 0.0)
+        # The first builds the fleet; those after it need none of it. Others would wait for it.
+        turn = 0 if file == first else 1 if length >= _LONG_SECONDS and file not in of_fleet else 2
+        return turn, -length
+
+    ranks = {file: rank(file) for file in files}
+    items.sort(key=lambda item: ranks[item.nodeid.partition("::")[0]])
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    return list(getattr(item, "fixturenames", ()))
 
 
 @pytest.hookimpl(tryfirst=True)
