@@ -105,6 +105,8 @@ def test_an_image_passes_every_check_that_applies(
     assert left_behind(os.getpid()) == []
 
 
+# `bake demo` in `test_main_job` needs all of these checks, each day.
+@pytest.mark.release
 @pytest.mark.parametrize("name", ["torchrun_1x2", "torchrun_2x2", "train_success"])
 def test_pytorch_s_toolkit_and_launcher_pass(
     engine: DockerEngine, pytorch_cpu: Built, tmp_path: Path, name: str
@@ -144,7 +146,7 @@ def test_another_version_than_declared_fails_the_build(
     ("line", "reason"),
     [
         ("raise ValueError('boom')", "ValueError: boom"),
-        ("sys.stdout.flush(); os._exit(3)", "exited with 3"),
+        pytest.param("sys.stdout.flush(); os._exit(3)", "exited with 3", marks=pytest.mark.release),
         ("os.kill(os.getpid(), signal.SIGKILL)", "exited on signal 9 (Killed)"),
     ],
 )
