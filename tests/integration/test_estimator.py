@@ -216,6 +216,16 @@ import boto3
 
 # `fit` of version 2 waits at least ten seconds for each job, which moto ends at once.
 time.sleep = lambda seconds: None
+# The SDKs make new clients for each job, which would take most of the time.
+make_client, clients = boto3.Session.client, {}
+
+def client(session, service_name, region_name=None, **settings):
+    key = (session, service_name, region_name, settings.get("endpoint_url"))
+    if key not in clients:
+        clients[key] = make_client(session, service_name, region_name, **settings)
+    return clients[key]
+
+boto3.Session.client = client
 requests = []
 boto3.setup_default_session()
 # moto does not return all settings of a job.
