@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bakehouse import __version__
 from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
@@ -17,6 +17,7 @@ from bakehouse.util.toml_table import TomlTable, key_location
 
 if TYPE_CHECKING:
     from bakehouse.catalog.ci_settings import CiSettings
+    from bakehouse.catalog.consent import ConsentRequest
     from bakehouse.catalog.registry_settings import RegistrySettings
     from bakehouse.catalog.trust_settings import Policy
 
@@ -39,6 +40,8 @@ _REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]"
 _GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 _BUILDER = re.compile("[A-Za-z0-9][A-Za-z0-9_.+-]*")
 """Names of buildx's builders and docker's contexts; others could be options."""
+_PATH = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff$`\"'\\]+"
+_PATH_HINT = "use a path without quotes, `$` and control characters, because pipelines contain it"
 _ARCHIVE = re.compile(r"https?://\S+")
 _ARCHIVE_HINT = "use the root URL of an archive, such as `https://mirror.example/debian`"
 _OURS = re.compile(r"^\[tool\.bakehouse[.\]]", re.M)
@@ -90,9 +93,8 @@ class ProjectSettings:
     """Directories, URL prefixes and S3 prefixes that may have files, looked up by sha256."""
     debian_mirrors: tuple[str, ...] = ()
     """Root URLs of Debian's archives; empty for those of apt on this machine, else Debian's own."""
-    ca: Path | None = None
-    cache: Path = field(default_factory=lambda: Path.home() / ".cache/bakehouse/files")
-    """Cache of downloaded files by sha256, for all projects."""
+    ca_file: Path | None = None
+    cache_directory: Path = field(default_factory=lambda: Path.home() / ".cache/bakehouse/files")
     registry_port: int = _DEFAULT_PORT
     user_state: Path = field(default_factory=lambda: _user_state(os.environ))
     """Directory of the user's state, outside of all projects."""
@@ -100,16 +102,14 @@ class ProjectSettings:
     """Names of buildx builders; the available ones share the images of a build."""
     build_cache: str = ""
     """Repository of the build cache, as host and path; empty without one."""
-    build_on_host: bool = False
-    """Let `bake lock` run build backends of source distributions on this machine."""
+    builds_on_host: bool = False
     ledger: str = ""
     """`s3://bucket/prefix` of the ledger of a team; empty if the only ledger is in `images`."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """Price of an hour of an instance type, set by the user."""
     keep_registry: bool = False
     """Let the local registry run after a push, so that its images can be pulled."""
-    signing_key: str = ""
-    """Path of a private key, or `awskms:///` and the ARN of a key; if empty, nothing is signed."""
+    key_address: str = ""
     policy: "Policy | None" = None
     """Requirements on images that are promoted or launched; None without such a table."""
     ci: "CiSettings | None" = None
@@ -122,8 +122,42 @@ class ProjectSettings:
     """Directory of `state` and `output`, in place of the usual ones."""
     state_variable: str = ""
     """Variable that sets a directory for the state that a commit can write to; empty usually."""
+    unconfirmed: Mapping[str, "ConsentRequest"] = field(default_factory=dict)
+    """Settings that need the user's consent and do not have it, by key."""
+    widening: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the file that widen trust, as values of their variables, by key."""
     is_fallback: bool = False
     """No project was found: this is Bakehouse's checkout, or the current directory if it is installed."""
+
+    def _require_consent(self, key: str) -> None:
+        if request := self.unconfirmed.get(key):
+            raise request.error
+
+    @property
+    def ca(self) -> Path | None:
+        """PEM file with further certificates. Raises TrustError without the user's consent."""
+        self._require_consent("ca")
+        return self.ca_file
+
+    @property
+    def cache(self) -> Path:
+        """Cache of downloaded files by sha256, for all projects. Raises TrustError without consent."""
+        self._require_consent("cache")
+        return self.cache_directory
+
+    @property
+    def build_on_host(self) -> bool:
+        """Let `bake lock` run build backends of source distributions on this machine; no without consent."""
+        return self.builds_on_host and "build_on_host" not in self.unconfirmed
+
+    @property
+    def signing_key(self) -> str:
+        """Path of a private key, or `awskms:///` and the ARN of a key; if empty, nothing is signed.
+
+        Raises TrustError without consent.
+        """
+        self._require_consent("signing_key")
+        return self.key_address
 
     def commits(self, image: str) -> bool:
         """Return whether the rendered files of an image are committed, and not only its key."""
@@ -265,7 +299,7 @@ def _read(
         if not is_directory(root / directory):
             message = f"`recipes` in [tool.bakehouse] names `{directory}`, which is not a directory"
             table.report("recipes", message)
-    ca = environment.get("BAKEHOUSE_CA", table.text("ca"))
+    ca = environment.get("BAKEHOUSE_CA", table.text("ca", pattern=_PATH, hint=_PATH_HINT))
     state = environment.get("BAKEHOUSE_STATE", "")
     state_directory, user_state = Path(state).absolute() if state else None, _user_state(environment)
     cache_hint = "use a host and a repository, such as `registry.example/team/build-cache`"
@@ -291,8 +325,8 @@ def _read(
             *table.texts("debian_mirrors", _ARCHIVE.fullmatch, _ARCHIVE_HINT),
             *environment.get("BAKEHOUSE_DEBIAN_MIRRORS", "").split(),
         ),
-        ca=root / ca if ca else None,
-        cache=_cache(root, table.text("cache"), environment),
+        ca_file=root / ca if ca else None,
+        cache_directory=_cache(root, table.text("cache", pattern=_PATH, hint=_PATH_HINT), environment),
         registry_port=_port(table, environment),
         user_state=user_state,
         keep_registry=environment.get("BAKEHOUSE_KEEP_REGISTRY", "1") != "0",
@@ -300,13 +334,14 @@ def _read(
         build_cache=environment.get(
             "BAKEHOUSE_BUILD_CACHE", table.text("build_cache", pattern=_REPOSITORY, hint=cache_hint)
         ),
-        build_on_host=table.flag("build_on_host"),
+        builds_on_host=_build_on_host(table, environment),
         ledger=table.text("ledger", pattern=_LEDGER, hint=ledger_hint),
         prices=_prices(table),
         state_directory=state_directory,
         state_variable=_state_variable(root, state_directory, user_state, environment),
         registries=_registries(table),
-        signing_key=_signing_key(root, table, environment),
+        key_address=_signing_key(root, table, environment),
+        **_consent(root, table, user_state, environment),
         policy=_policy(root, table),
         ci=_ci(table),
         jobs=_jobs(table),
@@ -381,13 +416,31 @@ def _cache(root: Path, directory: str, environment: Mapping[str, str]) -> Path:
     return _xdg(environment, "XDG_CACHE_HOME", ".cache") / "bakehouse" / "files"
 
 
+def _build_on_host(table: TomlTable, environment: Mapping[str, str]) -> bool:
+    value = environment.get("BAKEHOUSE_BUILD_ON_HOST")
+    setting = table.flag("build_on_host")
+    return setting if value is None else value not in ("", "0")
+
+
+def _consent(
+    root: Path, table: TomlTable, user_state: Path, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the fields about settings that need consent."""
+    if table.values.keys().isdisjoint(("build_on_host", "ca", "cache", "signing_key")):
+        return {}
+    from bakehouse.catalog import consent
+
+    asked = consent.requests(root, table, user_state, environment)
+    return {"unconfirmed": asked, "widening": consent.widening(root, table.values)}
+
+
 def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:
     """Return a directory of the XDG Base Directory Specification."""
     return Path(environment.get(variable) or Path(environment.get("HOME") or Path.home(), default))
 
 
 def _signing_key(root: Path, table: TomlTable, environment: Mapping[str, str]) -> str:
-    key = environment.get("BAKEHOUSE_SIGNING_KEY", table.text("signing_key"))
+    key = environment.get("BAKEHOUSE_SIGNING_KEY", table.text("signing_key", pattern=_PATH, hint=_PATH_HINT))
     if not key.startswith("awskms:"):
         return str(root / expand_home(key)) if key else ""
     if not _KMS_KEY.fullmatch(key):

@@ -4,13 +4,14 @@ import json
 import os.path
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bakehouse.catalog import apt_lock, base_contents, pins
 from bakehouse.catalog.ci_settings import REQUIREMENT_HINT, CiSettings, GpuSettings
+from bakehouse.catalog.consent import VARIABLES
 from bakehouse.catalog.instance_types import find_instance, instances
 from bakehouse.catalog.project import HOME, IS_CHECKOUT, ProjectSettings
 from bakehouse.catalog.requirements_file import read_requirements
@@ -127,8 +128,15 @@ class Pipeline:
     """None leaves images for GPUs as candidates."""
     has_components: bool
     """The project has components of its own that `bake update` checks."""
+    widening: Mapping[str, str]
+    """Settings that widen trust, as values of variables, by key."""
     proposed_files: tuple[str, ...]
     """Patterns of git for the files that `lock`, `update` and `render` write."""
+
+    def consents(self, signs: bool) -> tuple[tuple[str, str], ...]:
+        """Return the variables of jobs for settings that need consent; those that sign get the key, too."""
+        keys = (key for key in self.widening if signs or key != "signing_key")
+        return tuple((VARIABLES[key], self.widening[key]) for key in keys)
 
     def secrets(self, *jobs: str) -> tuple[str, ...]:
         """Return the names of the secrets that jobs get."""
@@ -191,6 +199,7 @@ def make_pipeline(workspace: Workspace, images: Sequence[Image]) -> Pipeline:
             update.is_checked(component) and is_own(workspace, component.location.path)
             for component in components
         ),
+        widening=project.widening,
         proposed_files=tuple(dict.fromkeys(_proposed_files(workspace))),
     )
 
@@ -324,5 +333,5 @@ def _publishing(project: ProjectSettings, settings: CiSettings) -> Publishing | 
         create=settings.create,
         scan=bool(registry.scan),
         registry_role=registry.role,
-        kms_key=project.signing_key.removeprefix(KMS) if project.signing_key.startswith(KMS) else "",
+        kms_key=project.key_address.removeprefix(KMS) if project.key_address.startswith(KMS) else "",
     )

@@ -199,7 +199,7 @@ def _environment(system: str) -> "jinja2.Environment":
     import jinja2
 
     environment = sandbox(
-        methods=frozenset({Pipeline.secrets, Pipeline.environment, Pipeline.variables}),
+        methods=frozenset({Pipeline.secrets, Pipeline.environment, Pipeline.variables, Pipeline.consents}),
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         keep_trailing_newline=True,
         block_start_string="[%",

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, cast
 
 from bakehouse import __version__
 from bakehouse.catalog import project
+from bakehouse.catalog.consent import ConsentRequest
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import command_line, completion, diagnostics, help_text
 from bakehouse.cli.command_name import as_typed
@@ -104,7 +105,27 @@ def _run(words: list[str]) -> None:
             print(as_typed(help_text.command_help(command_line.find_command(name))), end="")
         case _:
             task, values = command_line.parse(words)
+            _ask_for_consent()
             task(**values)
+
+
+def _ask_for_consent() -> None:
+    """Ask at a terminal, once, for consent to the project's settings that widen trust."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    requests: list[ConsentRequest] = []
+    with contextlib.suppress(BakehouseError, OSError):
+        # The command reports mistakes
+        requests += project.find(Path.cwd()).unconfirmed.values()
+    if not requests:
+        return
+    for request in requests:
+        sys.stderr.write(f"{terminal.printable(request.text)}\n")
+    sys.stderr.write("Allow this, until a value changes? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        for request in requests:
+            request.grant()
 
 
 def _machine_error(error: OSError) -> Diagnostic:

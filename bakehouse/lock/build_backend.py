@@ -145,8 +145,10 @@ def index_with_backends(
             return None
         return backends.run(requirement, file, index)
 
-    on_host = workspace.project.build_on_host
-    return replace(index, run_backend=None if on_host else run, run_for_build=run_for_build)
+    project = workspace.project
+    if "build_on_host" in project.unconfirmed:
+        report("`build_on_host` needs your consent: build backends run in containers")
+    return replace(index, run_backend=None if project.build_on_host else run, run_for_build=run_for_build)
 
 
 def _wheels(requirement: str, requires: Sequence[str], index: Index) -> tuple[LockedFile, ...]:

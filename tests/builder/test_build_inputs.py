@@ -61,7 +61,7 @@ class InputFiles:
         suites: tuple[str, ...] = (),
     ) -> None:
         project = ProjectSettings(
-            machine.directory, (), mirrors=mirrors, ca=ca, state_directory=machine.directory
+            machine.directory, (), mirrors=mirrors, ca_file=ca, state_directory=machine.directory
         )
         self._context = build_inputs(
             project, machine.messages.append, StepNeeds(suites), feed, machine.environment

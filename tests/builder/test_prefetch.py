@@ -59,7 +59,9 @@ class Gathering:
 
     def __init__(self, directory: Path, server: FileServer) -> None:
         self.directory, self.server, self.messages = directory, server, list[str]()
-        self.project = ProjectSettings(directory, (), mirrors=(server.url,), cache=directory / "cache")
+        self.project = ProjectSettings(
+            directory, (), mirrors=(server.url,), cache_directory=directory / "cache"
+        )
         self.images = [
             an_image("one", stage("a", package(WHEEL, "tiny-1-py3-none-any.whl"))),
             an_image(
@@ -142,7 +144,7 @@ def test_a_filled_directory_is_a_mirror_on_any_web_server(machine: Gathering, tm
         for path in (tmp_path / "disk").rglob("*")
         if path.is_file()
     }
-    machine.project = replace(machine.project, cache=tmp_path / "another")
+    machine.project = replace(machine.project, cache_directory=tmp_path / "another")
     machine.fetch()
     assert FileCache(tmp_path / "another", print).weigh()[0] == 3
 

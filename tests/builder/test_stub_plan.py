@@ -283,7 +283,7 @@ def test_what_a_stub_provides_is_not_real_either() -> None:
 def test_steps_get_stubs_before_all_else_and_real_files_as_builds_get_them(tmp_path: Path) -> None:
     real = replace(package("small-1-py3-none-any.whl"), sha256=hashlib.sha256(b"small").hexdigest())
     plain = image(real, package("large-1-py3-none-any.whl", 30_000_000))
-    project = ProjectSettings(tmp_path, (), cache=tmp_path / "cache")
+    project = ProjectSettings(tmp_path, (), cache_directory=tmp_path / "cache")
     cached = project.cache / real.sha256 / real.file
     cached.parent.mkdir(parents=True)
     cached.write_bytes(b"small")

@@ -46,7 +46,7 @@ def test_settings_are_found_from_a_directory_below(own: Tree) -> None:
     assert settings.root == own.root
     assert settings.recipe_roots == (HOME / "recipes", own.root / "recipes", own.root / "more")
     assert (settings.registry, settings.region, settings.repository_prefix) == ("ecr", "eu-west-1", "team")
-    assert (settings.mirrors, settings.ca, settings.registry_port) == (
+    assert (settings.mirrors, settings.ca_file, settings.registry_port) == (
         (str(own.root / "wheels"),),
         own.root / "ca.pem",
         5055,

@@ -32,7 +32,7 @@ def test_a_path_starts_at_the_project(empty: Tree) -> None:
 
 
 def test_a_key_of_kms_is_named_by_its_arn(empty: Tree) -> None:
-    assert settings(empty, f'signing_key = "awskms:///{ARN}"').signing_key == f"awskms:///{ARN}"
+    assert settings(empty, f'signing_key = "awskms:///{ARN}"').key_address == f"awskms:///{ARN}"
 
 
 def test_the_environment_selects_another_key_or_none(empty: Tree) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bakehouse.catalog import consent
 from bakehouse.catalog import project as projects
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.ci import pipeline, render
@@ -141,6 +142,7 @@ NAMES = {"registry", "ci_images", "gpu_images", "instance_type"}
 """Settings that name something. Payloads name nothing, which the command that looks them up reports."""
 VARIABLES = {f"{job}_{kind}" for job in JOBS for kind in ("secret", "variable")}
 """Settings that are names of variables, which may be words such as `END`."""
+VARIABLES_OF_CONSENT = {*consent.VARIABLES.values()}
 COMMANDS = {"test": " # of the user"}
 """Settings that are a command of the user, with an end by which it is recognized."""
 _PARENTS = {"registry_name": "account", "instance": "price"}
@@ -230,7 +232,19 @@ def script(text: str, command: str) -> object:
     def words(value: str) -> object:
         return "command" if command and value.strip() == command.strip() else operators(value)
 
-    return structure(yaml.load(text, yaml.CSafeLoader), words)
+    return structure(without_consents(yaml.load(text, yaml.CSafeLoader)), words)
+
+
+def without_consents(value: Any) -> Any:
+    """Return a document without the variables that give consent. No system may evaluate their values."""
+    if isinstance(value, list):
+        return [without_consents(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    values = [item for key, item in value.items() if key in VARIABLES_OF_CONSENT]
+    assert not any(re.search(r"[$\n\r]", item) for item in values), values
+    items = ((key, without_consents(item)) for key, item in value.items() if key not in VARIABLES_OF_CONSENT)
+    return {key: item for key, item in items if item or key != "variables"}
 
 
 def structure(value: Any, of_text: Callable[[str], object]) -> object:

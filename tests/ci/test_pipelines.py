@@ -329,7 +329,7 @@ def test_an_expression_of_a_ci_system_is_a_mistake(
     )
 
 
-MADE = Pipeline(CiSettings(test="make test"), ("1e3",), (), "bake", "", None, (), None, False, ())
+MADE = Pipeline(CiSettings(test="make test"), ("1e3",), (), "bake", "", None, (), None, False, {}, ())
 COMMAND_TEXTS = st.text(st.characters(exclude_categories=["Cc", "Cs"]) | st.sampled_from("${}[]:#'\"\\ "))
 
 
@@ -375,7 +375,7 @@ def replaced(value: Any, old: str, new: str) -> Any:
 @pytest.mark.parametrize(("system", "expression"), [("github", "${{ x }}"), ("gitlab", "$[[ x ]]")])
 def test_no_text_of_a_pipeline_is_an_expression(system: str, expression: str) -> None:
     """Each field has a reader that refuses it; this holds for the next field, too."""
-    made = Pipeline(CiSettings(), (), (), "bake", "", None, (), None, False, (f"locks/{expression}",))
+    made = Pipeline(CiSettings(), (), (), "bake", "", None, (), None, False, {}, (f"locks/{expression}",))
 
     with pytest.raises(UsageError) as caught:
         render.render(system, made)

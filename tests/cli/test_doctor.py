@@ -777,8 +777,8 @@ def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch
             registry=server.host,
             region="eu-wset-1",
             mirrors=(str(tmp_path / "no"),),
-            ca=tmp_path / "no.pem",
-            cache=tmp_path / "cache",
+            ca_file=tmp_path / "no.pem",
+            cache_directory=tmp_path / "cache",
         )
         environment = {"HOME": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
         findings = doctor.examine(project, environment, NO_ENGINE)

@@ -97,7 +97,7 @@ def test_plain_docker_build_finds_everything_cached_and_gives_the_same_layers(
     name: str, workspace: Workspace, fleet: Fleet
 ) -> None:
     project = workspace.project
-    with build_inputs(replace(project, mirrors=(), ca=None), print) as inputs:
+    with build_inputs(replace(project, mirrors=(), ca_file=None), print) as inputs:
         secrets = [f"--secret=id={key},src={path}" for key, path in inputs.secrets.items()]
         directory = str(project.images / name)
         command = [

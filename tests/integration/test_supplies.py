@@ -64,7 +64,7 @@ def bake(
         project.root,
         (),
         mirrors=tuple(map(str, mirrors)),
-        cache=project.root / "cache",
+        cache_directory=project.root / "cache",
         state_directory=project.root,
     )
     plan = RequiredFiles((file,), {file: (name,)}, ((file,),))

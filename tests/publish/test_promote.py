@@ -49,7 +49,7 @@ def test_signing_a_rolled_back_release_does_not_make_it_the_latest(
     uri = release.image_uri.replace(release.digest, digest)
     ledger.add(replace(release, digest=digest, image_uri=uri, regions=()))
 
-    signing = replace(project, signing_key=str(key.private))
+    signing = replace(project, key_address=str(key.private))
     promote_image(signing, IMAGE, print, PublishOptions(image_uri=release.image_uri))
     last = ledger.records("mpi-cpu")[-1]
     assert (last.digest, len(last.artifacts)) == (release.digest, 2)

@@ -138,7 +138,7 @@ def released(project: ProjectSettings) -> list[ReleaseRecord]:
 def test_a_promotion_signs_the_image_and_its_tests_in_every_registry(
     project: ProjectSettings, proxies: tuple[Proxy, Proxy], key: KeyFiles
 ) -> None:
-    record = promote_candidate(replace(project, signing_key=str(key.private)))
+    record = promote_candidate(replace(project, key_address=str(key.private)))
 
     assert [signed(proxy, key) for proxy in proxies] == [[TESTS, SIGNATURE]] * 2
     assert {artifact.media_type for artifact in record.artifacts} == {bundle.MEDIA_TYPE}
@@ -156,7 +156,7 @@ def test_a_candidate_that_does_not_meet_the_policy_gets_no_release_tag(
     project: ProjectSettings, proxies: tuple[Proxy, Proxy], key: KeyFiles
 ) -> None:
     policed = replace(
-        project, signing_key=str(key.private), policy=Policy((key.public,), require=REQUIREMENTS)
+        project, key_address=str(key.private), policy=Policy((key.public,), require=REQUIREMENTS)
     )
     with pytest.raises(TrustError) as caught:
         promote_candidate(policed)
@@ -179,7 +179,7 @@ def test_a_signed_candidate_meets_the_policy(
     records = scan_signing.require_all_published(project, [IMAGE])
     scan_signing.sign_scans(project, records, clean, datetime.now(UTC), Bundler(key.signer), print)
     policed = replace(
-        project, signing_key=str(key.private), policy=Policy((key.public,), require=REQUIREMENTS)
+        project, key_address=str(key.private), policy=Policy((key.public,), require=REQUIREMENTS)
     )
     record = promote_candidate(policed)
 
@@ -205,7 +205,7 @@ def test_a_promotion_records_the_scan_with_the_waivers_that_it_accepted(
         {"@id": "pkg:deb/debian/openssl"}, name="CVE-2026-1", status_notes="expires: 2999-12-31"
     )
     vex_documents.write(project.root, waiver)
-    policed = replace(project, signing_key=str(key.private), policy=Policy((key.public,), require=("scan",)))
+    policed = replace(project, key_address=str(key.private), policy=Policy((key.public,), require=("scan",)))
     [scan] = promote_candidate(policed).scans
 
     assert (signed_scan.findings, signed_scan.waived) == ((ReleasedFindings("HIGH", 1),), 0)
@@ -216,7 +216,7 @@ def test_an_unusable_key_ends_a_promotion_before_any_request(
     project: ProjectSettings, proxies: tuple[Proxy, Proxy], tmp_path: Path
 ) -> None:
     with pytest.raises(TrustError, match="cannot read the key"):
-        promote_candidate(replace(project, signing_key=str(tmp_path / "gone.pem")))
+        promote_candidate(replace(project, key_address=str(tmp_path / "gone.pem")))
     assert proxies[0].requests == []
 
 
@@ -225,7 +225,7 @@ def test_a_promotion_whose_statements_are_rejected_is_recorded(
 ) -> None:
     proxies[0].fail("PUT", "/manifests/sha256:", 405, error_body("UNSUPPORTED", "not supported"))
     with pytest.raises(PublishError) as caught:
-        promote_candidate(replace(project, signing_key=str(key.private)))
+        promote_candidate(replace(project, key_address=str(key.private)))
 
     hints = [diagnostic.hint for diagnostic in caught.value.diagnostics]
     assert hints == ["run `bake promote mpi-cpu` again"] * 2
@@ -237,7 +237,7 @@ def test_a_policy_is_not_met_by_statements_that_could_not_be_attached(
 ) -> None:
     for proxy in proxies:
         proxy.fail("PUT", "/manifests/sha256:", 405, error_body("UNSUPPORTED", "not supported"))
-    policed = replace(project, signing_key=str(key.private), policy=Policy((key.public,), ("tests",)))
+    policed = replace(project, key_address=str(key.private), policy=Policy((key.public,), ("tests",)))
 
     with pytest.raises(PublishError, match="its signed statements could not be attached"):
         promote_candidate(policed)

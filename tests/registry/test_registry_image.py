@@ -19,7 +19,9 @@ from tests.support.debian_packages import deb
 @pytest.fixture
 def project(tmp_path: Path) -> ProjectSettings:
     (tmp_path / "mirror").mkdir()
-    return ProjectSettings(tmp_path, (), mirrors=(str(tmp_path / "mirror"),), cache=tmp_path / "cache")
+    return ProjectSettings(
+        tmp_path, (), mirrors=(str(tmp_path / "mirror"),), cache_directory=tmp_path / "cache"
+    )
 
 
 def test_each_platform_has_locked_packages() -> None:

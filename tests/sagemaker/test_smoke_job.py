@@ -269,7 +269,7 @@ def test_ctrl_c_stops_the_job_and_the_rest_is_unfinished(session: Session, tmp_p
 
 
 def with_key(session: Session, key: Path) -> None:
-    project = replace(session.workspace.project, signing_key=str(key))
+    project = replace(session.workspace.project, key_address=str(key))
     session.workspace = replace(session.workspace, project=project)
 
 

@@ -44,7 +44,7 @@ def team(tmp_path: Path, proxies: tuple[Proxy, Proxy], keys: dict[str, KeyFiles]
 def written(directory: Path, key: KeyFiles | None, report: SmokeReport = REPORT) -> Path:
     """Write the report of a machine with this signing key."""
     path = directory / "seen.json"
-    machine = ProjectSettings(directory, (), signing_key=str(key.private) if key else "")
+    machine = ProjectSettings(directory, (), key_address=str(key.private) if key else "")
     smoke_report.write(report, path, signed_report.signer(machine))
     return path
 
