@@ -36,7 +36,7 @@ _OPTION_HINTS = {
     "-e": "write `name @ git+URL@COMMIT`, or build a wheel with `pip wheel --no-deps DIRECTORY` and name it",
 }
 _NO_OPTIONS = "remove it: `bake lock` chooses each package, and builds install the files in the lock"
-_PYTORCH_INDEX = re.compile(r"https?://download(?:-r2)?\.pytorch\.org/whl/?(?P<path>[^#?]*)")
+PYTORCH_INDEX = re.compile(r"https?://download(?:-r2)?\.pytorch\.org/whl/?(?P<path>[^#?]*)")
 _NO_CREDENTIALS = (
     "remove them and put them in ~/.netrc, or in the index URLs of this machine's pip configuration"
 )
@@ -346,7 +346,7 @@ class _Reader:
         if "@" in _host_of(value) or "$" in value:
             message = f"the URL of `{name}` contains credentials or variables"
             self.problems.add(Diagnostic(message, option.location, hint=_NO_CREDENTIALS))
-        elif torch := _PYTORCH_INDEX.fullmatch(value):
+        elif torch := PYTORCH_INDEX.fullmatch(value):
             build = re.sub(r"/?(torch_stable\.html|simple)?/?$", "", torch["path"])
             self.torch_indexes.append(TorchIndex(build, value, option.location))
         elif name in _INDEXES:

@@ -215,6 +215,10 @@ class DownloadConfig:
                 links[index] = ()
         return links
 
+    def linked_pages(self) -> list[tuple[simple_index.IndexFile, ...]]:
+        """Return the files of each page of `find-links`. Raises SourceError."""
+        return [self._page(links) for links in self.pip.find_links if _is_web(links)]
+
     def _page(self, url: str) -> tuple[simple_index.IndexFile, ...]:
         with self._pip_web.open(url, accept=simple_index.ACCEPT) as response:
             return simple_index.links(response.text(_MAX_PAGE_BYTES), response.kind, response.address)

@@ -48,6 +48,8 @@ class AptChange:
     before: str
     """The locked version; empty if it was not locked."""
     after: str
+    is_other_file: bool = False
+    """The mirrors have another file of the locked version."""
 
     @property
     def text(self) -> str:
@@ -241,7 +243,7 @@ def package_changes(
         new = after[name]["Version"] if name in after else ""
         is_other = old == new and before[name].sha256 != after[name].get("SHA256")
         if old != new or is_other:
-            changes.append(AptChange(name, old, f"{new} (other bytes)" if is_other else new))
+            changes.append(AptChange(name, old, f"{new} (other bytes)" if is_other else new, is_other))
     return tuple(changes)
 
 

@@ -42,6 +42,9 @@ class DriftKind(Enum):
     NO_DIGEST = "base without a digest"
     MOVED = "tag has moved"
     UNREAD = "tag not compared"
+    FOREIGN = "not the file of the package index or the mirrors"
+    YANKED = "withdrawn from the package index"
+    NOT_COMPARED = "not compared with the package index"
     MIRRORS = "not locked: installed from the mirrors at build time"
     QUESTIONABLE = "locked, but probably not needed"
     NEWER_SYSTEM = "newer on the mirrors"
@@ -219,7 +222,14 @@ def newer_packages(
     changes = apt_suite.drift(workspace, recipes, report)
     changes |= apt_base_image.drift(workspace, recipes, report, on_event)
     for base, differing in changes.items():
-        yield from (Drift(DriftKind.NEWER_SYSTEM, base, change.text) for change in differing if change.before)
+        for change in (change for change in differing if change.before):
+            if change.is_other_file:
+                message = f"`{change.name}` in the lock of `{base}` is not the package of the mirrors"
+                hint = "restore the lock, or run `bake lock` and review the change"
+                error = Diagnostic(message, facts=(("locked version", change.before),), hint=hint)
+                yield Drift(DriftKind.FOREIGN, base, change.text, error)
+            else:
+                yield Drift(DriftKind.NEWER_SYSTEM, base, change.text)
 
 
 def newer_wheels(candidates: Iterable[Candidate], resolve_now: Resolve, report: Reporter) -> Iterator[Drift]:

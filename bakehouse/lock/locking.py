@@ -40,6 +40,7 @@ from bakehouse.lock import (
     build_backend,
     checksums,
     drift,
+    index_check,
     vendor_images,
 )
 from bakehouse.lock import python as pylock
@@ -57,7 +58,7 @@ from bakehouse.plan.workspace import (
     without_affected,
 )
 from bakehouse.resolve.candidate import Candidate
-from bakehouse.resolve.resolver import Unsatisfiable, resolve
+from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_count, version_change
@@ -286,8 +287,31 @@ def check_locks(
     # A project cannot update the locks of Bakehouse's components
     own = (candidate for candidate in chosen if is_own(workspace, candidate.component.location.path))
     candidates = (*own, *drift.candidates(selection.components))
+    # Locks that are open fail anyway, and may be those of other requirements
+    is_open = {item.where for item in drifts if item.kind.is_open}
+    compared = [recipe for recipe in selection.recipes if recipe.name not in is_open]
+    locks = locked_files(workspace, (resolve(recipe, workspace.catalog) for recipe in compared), candidates)
+    pip = pip_config.read()
+    if locks:
+        drifts += index_check.differences(locks, bundle_of(workspace.project.ca, pip), report)
     drifts += drift.newer_wheels(candidates, partial(_resolve_now, workspace, report, on_event), report)
     return tuple(drifts)
+
+
+def locked_files(
+    workspace: Workspace, resolutions: Iterable[Resolution], candidates: Iterable[Candidate]
+) -> tuple[index_check.LockedFiles, ...]:
+    """Return the Python files in the locks of requirements, and in those of the project's components."""
+    pip = pip_config.read()
+    locks = []
+    for resolution in resolutions:
+        requirements = resolution.recipe.requirements
+        if requirements and requirements.lock.is_file():
+            locks.append(index_check.of_requirements(resolution, requirements.read(), pip))
+    own = (item for item in candidates if is_own(workspace, item.component.location.path))
+    components = {item.spec.lock.path: item for item in own if item.spec.lock}
+    locks += filter(None, (index_check.of_component(item, pip) for item in components.values()))
+    return tuple(lock for lock in locks if lock.packages)
 
 
 def _questionable_packages(
@@ -332,7 +356,7 @@ def require_locked(drifts: Sequence[Drift]) -> None:
         message = f"{count} {'item is' if count == 1 else 'items are'} not locked"
         errors.append(Diagnostic(message, hint="run `bake lock` and commit the result"))
     if errors:
-        is_stale = count or any(item.kind is DriftKind.MOVED for item in drifts)
+        is_stale = count or any(item.kind in (DriftKind.MOVED, DriftKind.FOREIGN) for item in drifts)
         raise (StaleError if is_stale else BuildError).of(*errors)
 
 
