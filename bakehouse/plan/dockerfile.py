@@ -21,6 +21,7 @@ from bakehouse.errors import Diagnostic, Location, Problems, RecipeError, StaleE
 from bakehouse.plan import image_lock, layers
 from bakehouse.plan.model import DNF_TEMPLATE, BootstrappedBase, Image, Plan, RegistryBase, Stage, wrapped
 from bakehouse.plan.sandbox import sandbox
+from bakehouse.plan.unpinned import unpinned_inputs
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import EPOCH, PLATFORM
 
@@ -138,6 +139,10 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
         # The template is part of the keys of all images
         option = f"docker build --platform {image.platform} "
         dockerfile = dockerfile.replace("docker build ", option, 1)
+    # Not in the template, because that is part of the keys of all images
+    items = (item for item in unpinned_inputs(image) if not item.problem and not item.by_base)
+    marks = "".join(f"# NOT PINNED: {item.text}\n" for item in items)
+    dockerfile = dockerfile.replace("\n\n", f"\n{marks}\n", 1)
     copies = file_copies(image)
     return (
         RenderedFile(f"{image.name}/{FILE}", dockerfile.encode()),

@@ -1,11 +1,11 @@
 """Release gate: a release must have passed its smoke test and be reproducible from its pins."""
 
 from bakehouse.builder.built_image import BuiltImage
-from bakehouse.catalog.pins import FILE
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
-from bakehouse.errors import Diagnostic, NotReleasableError, Problems, Reason
+from bakehouse.errors import NotReleasableError, Problems, Reason
 from bakehouse.ledger.releases import ReleaseRecord
-from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
+from bakehouse.plan.model import Image
+from bakehouse.plan.unpinned import unpinned_inputs
 from bakehouse.registry.manifest import short
 
 
@@ -33,19 +33,7 @@ def check_releasable(built: BuiltImage, report: SmokeReport | None, *, candidate
 def check_pinned(image: Image) -> None:
     """Raise NotReleasableError for unpinned inputs, with which the image cannot be built again."""
     problems = Problems()
-    if isinstance(image.base, RegistryBase) and image.base.digest is None:
-        message = f"the base of `{image.name}`, `{image.base.reference}`, is not pinned to a digest"
-        hint = f"run `bake lock {image.name}`, commit `{FILE}`, then build and test again"
-        problems.add(Diagnostic(message, hint=hint))
-    if isinstance(image.base, BootstrappedBase) and not image.locks_apt:
-        message = f"the packages of Debian `{image.base.suite}` in `{image.name}` are not locked"
-        hint = f"run `bake lock {image.name}` and commit the lock, then build and test again"
-        problems.add(Diagnostic(message, hint=hint))
-    for artifact in image.unpinned:
-        message = f"the sha256 of `{artifact.name}` in `{image.name}` is unknown"
-        command = f"bake lock {image.name}"
-        hint = f"run `{command}`, compare the sha256 with the publisher's, then build and test again"
-        problems.add(Diagnostic(message, artifact.location, hint=hint))
+    problems.extend(item.diagnostic for item in unpinned_inputs(image) if item.problem)
     problems.raise_as(NotReleasableError)
 
 

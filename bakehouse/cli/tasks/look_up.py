@@ -345,6 +345,7 @@ def lint(context: Context, images: str, sarif: str = "") -> None:
     from bakehouse.cli import diagnostics
     from bakehouse.errors import Problems, RecipeError
     from bakehouse.lock import index_check, locking
+    from bakehouse.plan.unpinned import unpinned_lines
     from bakehouse.plan.workspace import left_out_lines, plan_resolutions, select
     from bakehouse.resolve.phrases import warnings_text
     from bakehouse.util.files import write_whole
@@ -371,7 +372,7 @@ def lint(context: Context, images: str, sarif: str = "") -> None:
         files = f"; searched {format_count(searched, 'file')} for secrets" if searched else ""
         files += f", allowed {format_count(allowed, 'file')}" if allowed else ""
         show(f"{format_count(len(resolutions), 'image')} without mistakes{files}\n")
-        show("".join(f"{line}\n" for line in left_out_lines(planned)))
+        show("".join(f"{line}\n" for line in (*left_out_lines(planned), *unpinned_lines(planned))))
         locks = (each.recipe.requirements.lock for each in resolutions if each.recipe.requirements)
         show(
             "".join(
