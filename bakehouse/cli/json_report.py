@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from bakehouse.jobs.rules import RuleViolation
     from bakehouse.jobs.sizing import Recommendation
     from bakehouse.jobs.training_request import LaunchImage
-    from bakehouse.ledger.bisect import Bisection
-    from bakehouse.ledger.release_changes import Change
     from bakehouse.ledger.releases import ReleaseRecord
     from bakehouse.lock.drift import Drift
     from bakehouse.plan.affected import ChangedImages
@@ -446,21 +444,4 @@ def sizing(result: Recommendation) -> Json:
             for row in result.rows
         ],
         "notes": list(result.notes),
-    }
-
-
-def bisection(search: Bisection, changes: Sequence[Change], not_compared: str) -> Json:
-    """Return the state of a search among releases."""
-    return {
-        "image": search.good.image,
-        "good": search.good.image_uri,
-        "bad": search.bad.image_uri,
-        "differences": [
-            {"kind": change.kind, "name": change.name, "before": change.before, "after": change.after}
-            for change in changes
-        ],
-        "not_compared": not_compared or None,
-        "between": [record.image_uri for record in search.between],
-        "next": search.next and search.next.image_uri,
-        "most_tries": search.most_tries,
     }

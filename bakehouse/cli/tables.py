@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from bakehouse.resolve.phrases import warnings_text
 from bakehouse.util.format import first_names, format_bytes, format_count, format_table
-from bakehouse.util.terminal import clip
 
 if TYPE_CHECKING:
     # Tasks import this module when they start, and most of these imports are slow.
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from bakehouse.catalog.base_image_lock import AptLocks
     from bakehouse.catalog.recipe import Recipe
     from bakehouse.cluster.smoke_report import SmokeReport
-    from bakehouse.ledger.bisect import Bisection
-    from bakehouse.ledger.release_changes import Change
     from bakehouse.ledger.releases import ReleaseRecord
     from bakehouse.plan.affected import ChangedImages
     from bakehouse.plan.model import BootstrappedBase, Image, Plan
@@ -29,10 +26,6 @@ if TYPE_CHECKING:
 
 FEW = 4
 """Number of images up to which each image gets its own table."""
-_MAX_CHANGES = 40
-_MAX_IN_LINE = 3
-_MAX_CHARACTERS = 90
-_SHORT_DIGEST = len("sha256:") + 12
 
 
 def listing(own: Sequence[Recipe], others: Sequence[Recipe]) -> str:
@@ -251,64 +244,3 @@ def release_notes(records: Sequence[ReleaseRecord]) -> str:
         lines += [f"- {part.component} {part.version}" for part in new.parts]
     checks = ", ".join(f"{check.name}: {check.outcome}" for check in new.checks)
     return "\n".join([*lines, "", f"Checks: {checks or 'none'}.", "", ""])
-
-
-def bisection(search: Bisection, changes: Sequence[Change], not_compared: str) -> str:
-    """Format the state of a search, the release to try next, and the commands that continue.
-
-    `not_compared` is the reason why only the ledger was compared.
-    """
-    good, bad, image = search.good, search.bad, search.good.image
-    rows = [(change.kind, clip(change.text, _MAX_CHARACTERS)) for change in changes[:_MAX_CHANGES]]
-    if more := len(changes) - len(rows):
-        rows.append(("", f"and {more} more"))
-    differences = format_count(len(changes), "difference")
-    head = f"{image}: {differences} between {_dated_digest(good)} (good) and {_dated_digest(bad)} (bad)\n"
-    lines = [head, format_table(rows, indent="  ")]
-    if not_compared:
-        lines.append(f"  packages and recipes are not compared: {not_compared}\n")
-    if search.next is None:
-        lines.append(f"\nno release is between them: the job broke with {bad.image_uri}\n")
-        return "".join(lines)
-    releases = format_count(len(search.between), "release")
-    tries = format_count(search.most_tries, "try", "tries")
-    lines.append(f"\n{releases} between them, at most {tries}\n")
-    lines.append(format_table(_searched_releases(search), indent="  "))
-    command = f"bake bisect {good.digest[:_SHORT_DIGEST]} {bad.digest[:_SHORT_DIGEST]} {image}"
-    digest = search.next.digest[:_SHORT_DIGEST]
-    lines.append(f"\ntry {search.next.image_uri}\n")
-    lines.append(f"  if the job works, run `{command} --good {digest}`\n")
-    lines.append(f"  if it fails, run `{command} --bad {digest}`\n")
-    return "".join(lines)
-
-
-def _searched_releases(search: Bisection) -> list[tuple[str, ...]]:
-    """Return the releases from the good one to the bad one, each with its changes against the one before."""
-    from bakehouse.ledger.release_changes import neighbours
-
-    line = (search.good, *search.between, search.bad)
-    changes = neighbours(line)
-    notes = {search.good.digest: "good", search.bad.digest: "bad"}
-    if search.next:
-        notes[search.next.digest] = "try next"
-    return [
-        (
-            record.date,
-            record.digest[:_SHORT_DIGEST],
-            notes.get(record.digest, ""),
-            _changes_line(changes.get(record.digest, ())),
-        )
-        for record in line
-    ]
-
-
-def _changes_line(changes: Sequence[Change]) -> str:
-    shown = [
-        change.text if change.name else f"{change.kind} {change.text}" for change in changes[:_MAX_IN_LINE]
-    ]
-    more = [f"and {len(changes) - len(shown)} more"] if len(changes) > len(shown) else []
-    return "; ".join([*shown, *more])
-
-
-def _dated_digest(record: ReleaseRecord) -> str:
-    return f"{record.date} {record.digest[:_SHORT_DIGEST]}"

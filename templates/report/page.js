@@ -169,7 +169,6 @@ function releases(image) {
       number(release.bytes ? bytes(release.bytes) : "unknown"),
       h("code", {}, release.revision.slice(0, SHORT_COMMIT)),
     ])),
-    h("p", {}, h("code", {}, "bake bisect"), " finds the release that broke a job."),
   ];
 }
 

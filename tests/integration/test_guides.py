@@ -45,7 +45,6 @@ NOT_RUN = (
         "needs an image with CUDA, see test_release_to_ecr.py and test_smoke_job.py",
     ),
     (r"registry\.example/", "needs a registry of the reader, see tests/lock/test_base_description.py"),
-    (r"^bake bisect ", "needs releases of several days, see tests/ledger/test_bisect.py"),
     (
         r"^pip wheel |requirements-ci|^bake ci ",
         "needs a checkout of Bakehouse, see tests/ci/test_pipelines.py",

@@ -54,7 +54,6 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         publish.push,
         publish.promote,
         publish.releases,
-        publish.bisect,
         publish.uri,
     ),
     "Run on SageMaker": (

@@ -231,56 +231,6 @@ def releases(
 
 
 @bake_task(
-    "working",
-    "broken",
-    "image",
-    iterable=["good", "bad"],
-    help={
-        "working": "a release with which the job works: image URI, tag, or digest or its first characters",
-        "broken": "a release of the same image with which the job fails",
-        "image": "the image, if the releases are of several",
-        "good": "a release between them with which the job works",
-        "bad": "a release between them with which the job fails",
-        "json": JSON,
-    },
-)
-def bisect(
-    context: Context,
-    working: str,
-    broken: str,
-    good: list[str],
-    bad: list[str],
-    image: str = "",
-    json: bool = False,
-) -> None:
-    """
-    Find the release that broke a job.
-
-    It shows what differs between two releases, and which one between them to try next.
-
-    bake bisect sha256:4f1c09d2a7be sha256:93b1f0aa51c2
-    bake bisect sha256:4f1c09d2a7be sha256:93b1f0aa51c2 --good sha256:0c52ee10d4f7
-    """
-    from bakehouse.catalog.project import find
-    from bakehouse.cli import json_report, tables
-    from bakehouse.ledger import bisect as search
-    from bakehouse.ledger.release_changes import changes
-    from bakehouse.ledger.store import open_ledger, select_images
-
-    project = find(Path.cwd())
-    ledger = open_ledger(project)
-    records = {name: ledger.records(name) for name in select_images(ledger, split(image))}
-    state = search.start(records, [working, *good], [broken, *bad])
-    differences, not_compared = changes(state.good, state.bad), ""
-    try:
-        differences += search.commit_changes(project, state.good, state.bad)
-    except UsageError as error:
-        not_compared = error.diagnostics[0].message
-    result = json_report.bisection if json else tables.bisection
-    show(result(state, differences, not_compared))
-
-
-@bake_task(
     "image",
     help={
         "image": "one image, or `pytorch` or `tensorflow` for the best that fits",
