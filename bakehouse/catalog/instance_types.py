@@ -81,13 +81,15 @@ def _instance(name: str, provides: Mapping[str, str]) -> Instance:
         return int(provides[key]) if key in provides else None
 
     memory = provides.get("memory-gib")
-    reads = number("rdma-read")
+    interfaces = number("efa-interfaces")
+    # Without EFA there is no RDMA either
+    reads = number("rdma-read") if interfaces != 0 else 0
     return Instance(
         name,
         number("vcpus"),
         number("gpus"),
         float(memory) if memory else None,
-        number("efa-interfaces"),
+        interfaces,
         None if reads is None else bool(reads),
         provides.get("gpu-architecture", ""),
         number("neuron-cores"),

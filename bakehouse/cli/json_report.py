@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from bakehouse.catalog.component import Incompatibility
     from bakehouse.cli.doctor import DoctorCheck
     from bakehouse.cluster.smoke_report import SmokeReport
-    from bakehouse.jobs.rules import RuleViolation
+    from bakehouse.jobs.job_spec import CheckedJob
     from bakehouse.jobs.sizing import Recommendation
-    from bakehouse.jobs.training_request import LaunchImage
     from bakehouse.ledger.releases import ReleaseRecord
     from bakehouse.lock.drift import Drift
     from bakehouse.plan.affected import ChangedImages
@@ -89,7 +88,7 @@ def component(choice: Choice) -> Json:
     }
 
 
-def fit(assumptions: Assumptions, resolved: Sequence[Resolution], undecided: Sequence[str] = ()) -> Json:
+def fit(assumptions: Assumptions, resolved: Sequence[Resolution], undecided: Iterable[str] = ()) -> Json:
     """Return the combinations that satisfy assumptions: in one image, or on each base that fits."""
     fits = resolutions(resolved)
     for combination, resolution in zip(fits, resolved, strict=True):
@@ -407,12 +406,13 @@ def reproductions(results: Iterable[Reproduction]) -> list[Json]:
     ]
 
 
-def job_check(image: LaunchImage | None, findings: Sequence[RuleViolation]) -> Json:
-    """Return whether a job is valid, with all findings."""
+def job_check(result: CheckedJob) -> Json:
+    """Return whether a job is valid, with all findings; null if that is not known."""
+    image = result.image
     return {
         "image": image.name if image else None,
         "image_uri": (image.uri or None) if image else None,
-        "valid": not any(finding.is_error for finding in findings),
+        "valid": (True if result.is_known else None) if not result.errors else False,
         "findings": [
             {
                 "severity": "error" if finding.is_error else "warning",
@@ -421,7 +421,7 @@ def job_check(image: LaunchImage | None, findings: Sequence[RuleViolation]) -> J
                 "hint": finding.hint or None,
                 "source": finding.rule.source,
             }
-            for finding in findings
+            for finding in result.findings
         ],
     }
 

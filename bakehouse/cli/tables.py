@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bakehouse.resolve.phrases import warnings_text
@@ -54,14 +55,18 @@ def _components(resolution: Resolution) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fit(assumptions: Assumptions, resolutions: Sequence[Resolution], undecided: Sequence[str] = ()) -> str:
+def fit(
+    assumptions: Assumptions,
+    resolutions: Sequence[Resolution],
+    undecided: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Format the combination that assumptions give in an image, or on each base that fits."""
     first, *others = resolutions
     fits = f"{assumptions} {'fits' if len(assumptions.names) == 1 else 'fit'}"
     heading = f"{first.recipe.name} fits with {assumptions}" if first.recipe.name else fits
     bases = ", ".join(str(resolution.base.candidate) for resolution in others)
     also = f"\nalso on {bases}\n" if others else ""
-    unknown = f"\nnot known on {', '.join(undecided)}: the search ended first\n" if undecided else ""
+    unknown = "".join(f"\nnot known on {base}: {reason}\n" for base, reason in undecided.items())
     warnings = warnings_text(resolutions, asked=assumptions.names)
     return f"{heading}\n{_components(first)}{also}{unknown}{warnings}"
 

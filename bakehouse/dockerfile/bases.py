@@ -62,7 +62,8 @@ def find_base(reference: str, catalog: Catalog) -> KnownImage:
         }
         region = "" if is_any_region else match["region"]
         if match[0].replace("ecr-fips", "ecr") not in known:
-            text = f"registry {match['account']} is not one of AWS's for {region}"
+            repository = plain[match.end() + 1 :].partition(":")[0]
+            text = f"the catalogue does not describe `{repository}` of registry {match['account']}"
             return _default(reference, text)
         plain = plain[match.end() + 1 :]
     plain = plain.removeprefix(_PUBLIC_ECR)

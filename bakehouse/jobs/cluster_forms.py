@@ -19,8 +19,13 @@ from bakehouse.cluster.slurm_job import INPUT, batch_script
 from bakehouse.errors import UsageError
 from bakehouse.jobs import code_archive, rules
 from bakehouse.jobs.distribution import check_keras
-from bakehouse.jobs.fabric_variables import fabric_variables
-from bakehouse.jobs.image_checks import check_instances, check_nccl, efa_hint, find_efa_gap
+from bakehouse.jobs.image_checks import (
+    check_instances,
+    check_nccl,
+    check_variables,
+    efa_hint,
+    find_efa_gap,
+)
 from bakehouse.jobs.instance_groups import InstanceGroup, check_processes, check_rdma, instance_group
 from bakehouse.jobs.job_spec import (
     DEFAULT_SCRIPT,
@@ -30,6 +35,7 @@ from bakehouse.jobs.job_spec import (
     JobSpec,
     check_processes_per_host,
 )
+from bakehouse.jobs.job_variables import fabric_variables
 from bakehouse.jobs.model_trainer import REQUIREMENTS
 from bakehouse.jobs.request_checks import check_variable_names
 from bakehouse.jobs.rules import Findings, RuleViolation
@@ -214,6 +220,8 @@ def _findings(
                 f"the channels `{other}` and `{name}` have the same variable, `{_channel_variable(name)}`"
             )
             findings.add(rules.LIMITS, message, "rename one of them")
+    request = TrainingRequest(groups=(group,), environment=job.environment)
+    check_variables(request, image, findings, is_sagemaker=False)
     check_nccl((group,), image, findings)
     if launcher == "tensorflow":
         version = image.versions.get("tensorflow", "")

@@ -81,8 +81,12 @@ _FRAMEWORKS: Mapping[str, tuple[Framework, str]] = {
 _OLDEST_WITH_GROUPS: Mapping[str, tuple[int, ...]] = {"pytorch": (1, 10), "tensorflow": (2, 6)}
 OLDEST_MIRRORED = (2, 9)
 """Oldest TensorFlow whose toolkit connects hosts with MultiWorkerMirroredStrategy."""
-_SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
-"""Instance types of SMDDP (sagemaker 2.257.7). P5 has its own rule."""
+_SMDDP_TYPES = ("ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
+"""Instance types of SMDDP in AWS's guide. P5 has its own rule."""
+_DROPPED_TYPE = "ml.p3.16xlarge"
+"""In the SDK's list (sagemaker 2.257.7), but no longer in AWS's guide."""
+_REFUSES_OTHERS = (2, 3)
+"""First SMDDP that refuses other types when it is imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,8 @@ class LaunchContext:
     """Version of libfabric in the image; empty if unknown."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the job."""
+    smddp: str = ""
+    """Version of SMDDP in the image; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,14 +392,15 @@ def _check_types(
         is_smddp_type = instance_type in (*_SMDDP_TYPES, "local_gpu") or instance_type.startswith("ml.p5")
         # Both classes of SDK v2 and a request start SMDDP's launcher for `pytorchddp`.
         is_ddp = _is_on(strategies, "pytorchddp") and not _is_on(strategies, "torch_distributed")
-        if (is_ddp or _is_on(strategies, _DATA)) and not is_smddp_type:
-            message = f"does not support `{instance_type}`"
-            findings.at(
-                rules.SMDDP_INSTANCE,
-                f"distribution.{'pytorchddp' if is_ddp else _DATA}",
-                message,
-                f"use one of {format_names(_SMDDP_TYPES)}",
-            )
+        if not (is_ddp or _is_on(strategies, _DATA)):
+            continue
+        path = f"distribution.{'pytorchddp' if is_ddp else _DATA}"
+        hint = f"use one of {format_names(_SMDDP_TYPES)}"
+        if instance_type == _DROPPED_TYPE and not numbers(context.smddp) >= _REFUSES_OTHERS:
+            message = f"is not known to work on `{instance_type}`"
+            findings.at(rules.SMDDP_UNLISTED, path, message, hint)
+        elif not is_smddp_type:
+            findings.at(rules.SMDDP_INSTANCE, path, f"does not support `{instance_type}`", hint)
     if not _is_on(strategies, "torch_distributed") and {_DATA, _MODEL, "pytorchddp"} & {*strategies}:
         for group in context.groups:
             if "p5.48xlarge" in group.instance_type:

@@ -2,12 +2,14 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from bakehouse.catalog.efa import EFA, PLUGIN, EfaGap, efa_gap
 from bakehouse.catalog.instance_gpus import is_within, platform_of
 from bakehouse.jobs import rules, toolkit
 from bakehouse.jobs.distribution import GROUPS
 from bakehouse.jobs.instance_groups import RDMA, InstanceGroup, check_rdma, numbers
+from bakehouse.jobs.job_variables import ALL, TOOLKIT, UNKNOWN, job_variables
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.script_arguments import argument_text
 from bakehouse.jobs.torchrun import abbreviation_findings
@@ -82,12 +84,10 @@ def check_efa(request: TrainingRequest, image: LaunchImage | None, findings: Fin
             message = f"`{PROVIDER}=efa` is set, but `{group.instance_type}` has no EFA"
             findings.add(rules.EFA, message, "remove it, or use a type with EFA")
     gap = None if image is None else find_efa_gap(image)
-    has_launcher = bool(request.distribution.keys() & {"Torchrun", "MPI"})
-    has_launcher |= any(request.is_on(name) for name in _EFA_LAUNCHERS)
     is_for_gpus = image is None or image.gpu or not image.is_known
     # Without EFA, its variables change nothing. SMDDP uses them without the plugin of NCCL.
     lacks_efa = gap is not None and gap.missing == EFA and gap.is_certain
-    if has_launcher and is_for_gpus and request.hosts > 1 and not lacks_efa:
+    if _has_efa_launcher(request) and is_for_gpus and request.hosts > 1 and not lacks_efa:
         for group in request.groups:
             _check_unused_efa(request, group, variables, image, findings)
     if image is not None and is_for_gpus and not request.is_on(_PARAMETER_SERVER):
@@ -319,8 +319,13 @@ def check_instances(request: TrainingRequest, image: LaunchImage, findings: Find
             hint = f"use a type with {processor}, or an image for {platform}"
             findings.add(rules.PROCESSOR, message, hint)
         _check_architecture(group, image, findings)
+        if is_remote and group.is_listed:
+            _check_facts(group, image, request.hosts, findings)
+    _check_targets(request.groups, image, findings)
     if image.gpu and request.groups and all(group.gpus == 0 for group in request.groups):
-        findings.add(rules.GPU, f"`{image.name}` is for GPUs, but the job's instances have none")
+        message = f"`{image.name}` is for GPUs, but the job's instances have none"
+        hint = "use a type with GPUs, or an image for CPUs"
+        findings.add(rules.TARGETS if image.requires_gpu else rules.GPU, message, hint)
     is_for_cpus = not image.gpu and not image.neuron_architecture
     if is_for_cpus and any(group.gpus for group in request.groups):
         findings.add(rules.GPU, f"the instances have GPUs, but `{image.name}` is for CPUs")
@@ -330,6 +335,34 @@ def check_instances(request: TrainingRequest, image: LaunchImage, findings: Find
         findings.add(rules.NEURON, message, "use a type with Trainium, such as `ml.trn1.32xlarge`")
     if not image.neuron_architecture and any(have_neuron):
         findings.add(rules.NEURON, f"the instances have Neuron devices, but `{image.name}` does not use them")
+
+
+def _check_facts(group: InstanceGroup, image: LaunchImage, hosts: int, findings: Findings) -> None:
+    """Name the facts about an instance type that the checks need, but the catalogue lacks."""
+    missing = ["gpus"] if group.gpus is None else []
+    if group.gpus != 0 and not group.gpu_architecture and not group.neuron_cores:
+        missing.append("gpu-architecture")
+    if group.neuron_cores and not group.neuron_architecture:
+        missing.append("neuron-architecture")
+    if hosts > 1 and group.efa_interfaces is None:
+        missing.append("efa-interfaces")
+    elif hosts > 1 and group.efa_interfaces and group.rdma_read is None and EFA in image.versions:
+        missing.append("rdma-read")
+    if missing:
+        message = f"it is not known whether `{group.instance_type}` suits `{image.name}`"
+        message += f": the catalogue lacks its {format_names(missing, ' and ')}"
+        findings.add(rules.INSTANCE_FACTS, message, "add it to the component `instance`, with its source")
+
+
+def _check_targets(groups: Sequence[InstanceGroup], image: LaunchImage, findings: Findings) -> None:
+    """Compare the job's instance types with those that the recipe is for."""
+    names = [group.instance_type for group in groups if group.instance_type not in ("", *LOCAL)]
+    is_target = any(fnmatchcase(name, glob) for name in names for glob in image.targets)
+    if image.targets and names and not is_target:
+        targets, others = format_names(image.targets), format_names(names)
+        message = f"the recipe of `{image.name}` targets {targets}, not {others}"
+        hint = "use one of them, or add the type to `targets` of the recipe"
+        findings.add(rules.OTHER_TARGET, message, hint)
 
 
 def _check_architecture(group: InstanceGroup, image: LaunchImage, findings: Findings) -> None:
@@ -379,6 +412,63 @@ def _mpi_options(distribution: Mapping[str, object]) -> list[str]:
     return words
 
 
+def _set_by_launcher(
+    request: TrainingRequest, instance_type: str, image: LaunchImage | None
+) -> Mapping[str, bool | None]:
+    """Return whether a launcher sets a variable itself; None if that depends on its unknown release."""
+    is_driver = request.sender == "ModelTrainer"
+    version = image.versions.get(toolkit.NAME, "") if image else ""
+    component, release = (toolkit.DRIVERS, toolkit.DRIVERS_RELEASE) if is_driver else (toolkit.NAME, version)
+    facts = toolkit.toolkit_rules(component)
+    return {
+        name: types[instance_type].contains(release) if instance_type in types else False
+        for name, types in ((PROVIDER, facts.provider), (RDMA, facts.rdma))
+    }
+
+
+def check_variables(
+    request: TrainingRequest, image: LaunchImage | None, findings: Findings, *, is_sagemaker: bool = True
+) -> None:
+    """Check what the values of variables do to the job, which they may change without a message."""
+    options = dict(word.partition("=")[::2] for word in _mpi_options(request.distribution) if "=" in word)
+    for name, value in {**options, **request.environment}.items():
+        variable = job_variables().get(name)
+        effect = variable.effect(value) if variable else ""
+        if not variable or not effect or (name == "SAGEMAKER_PROGRAM" and value == request.entry_point):
+            continue
+        setting, source = f"`{name}={value}`", f"read {variable.source}"
+        if variable.on in (ALL, TOOLKIT):
+            if variable.on == ALL or (is_sagemaker and request.sender != "ModelTrainer"):
+                _add_effect(setting, effect, source, findings)
+            continue
+        for group in request.groups:
+            where = f"on `{group.instance_type}`"
+            if not group.gpus or (variable.on == EFA and not (group.efa_interfaces and request.hosts > 1)):
+                continue
+            launched = is_sagemaker and _has_efa_launcher(request)
+            settings = _set_by_launcher(request, group.instance_type, image) if launched else {}
+            is_set = settings.get(name, False)
+            if is_set:
+                message = f"{setting} has no effect: the launcher sets `{name}` itself {where}"
+                findings.add(rules.VARIABLE_UNUSED, message, "remove it")
+            else:
+                effect = UNKNOWN if is_set is None else effect
+                _add_effect(f"{setting} {where}", effect, source, findings)
+
+
+def _add_effect(setting: str, effect: str, source: str, findings: Findings) -> None:
+    if effect == UNKNOWN:
+        message = f"it is not known what {setting} does to the job"
+        findings.add(rules.VARIABLE_UNKNOWN, message, f"{source}, or remove it")
+    else:
+        findings.add(rules.VARIABLE, f"with {setting}, {effect}", "remove it, or set another value")
+
+
+def _has_efa_launcher(request: TrainingRequest) -> bool:
+    is_driver = bool(request.distribution.keys() & {"Torchrun", "MPI"})
+    return is_driver or any(request.is_on(name) for name in _EFA_LAUNCHERS)
+
+
 def _check_unused_efa(
     request: TrainingRequest,
     group: InstanceGroup,
@@ -388,22 +478,14 @@ def _check_unused_efa(
 ) -> None:
     is_driver = request.sender == "ModelTrainer"
     version = image.versions.get(toolkit.NAME, "") if image else ""
-    component, release = (toolkit.DRIVERS, toolkit.DRIVERS_RELEASE) if is_driver else (toolkit.NAME, version)
-    facts = toolkit.toolkit_rules(component)
     instance_type, missing = group.instance_type, {}
+    are_set = _set_by_launcher(request, instance_type, image)
     is_known = True
-
-    def is_set(types: Mapping[str, toolkit.Releases]) -> bool:
-        nonlocal is_known
-        is_in = types[instance_type].contains(release) if instance_type in types else False
-        is_known &= is_in is not None
-        return bool(is_in)
-
     if group.efa_interfaces and group.gpus:
-        if PROVIDER not in variables and not is_set(facts.provider):
-            missing[PROVIDER] = "efa"
-        if RDMA not in variables and group.rdma_read and not is_set(facts.rdma):
-            missing[RDMA] = "1"
+        for name, value in ((PROVIDER, "efa"), *([(RDMA, "1")] if group.rdma_read else ())):
+            if name not in variables and not are_set[name]:
+                missing[name] = value
+                is_known &= are_set[name] is not None
     if missing:
         launcher = "the SDK's driver" if is_driver else f"the toolkit {version}".strip()
         settings = " and ".join(f"`{name}={value}`" for name, value in missing.items())

@@ -31,9 +31,13 @@ class InstanceGroup:
     gpu_architecture: str = ""
     """For example `8.0`; empty if unknown or without GPUs."""
     neuron_architecture: str = ""
-    """Version of the NeuronCores; empty without Neuron devices."""
+    """Version of the NeuronCores; empty if unknown or without Neuron devices."""
+    neuron_cores: int | None = None
+    """NeuronCores of each instance; None without Neuron devices."""
     is_known: bool = True
     """SageMaker is known to have this type."""
+    is_listed: bool = False
+    """The catalogue lists this type, so that facts that are None are missing there."""
 
 
 def instance_group(
@@ -50,7 +54,9 @@ def instance_group(
         instance.efa_interfaces,
         instance.gpu_architecture,
         instance.neuron_architecture,
+        instance.neuron_cores,
         is_known=not instances or instance_type in instances,
+        is_listed=instance_type in instances,
     )
 
 

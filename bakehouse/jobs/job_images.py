@@ -13,7 +13,7 @@ from bakehouse.catalog.instance_gpus import find_gpus
 from bakehouse.catalog.recipe import FORMATS
 from bakehouse.errors import UsageError
 from bakehouse.jobs.toolkit import toolkit_versions
-from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image
+from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image, with_recipe
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, load
 from bakehouse.plan.workspace import Workspace, image_names, select
@@ -41,8 +41,8 @@ def find_image(workspace: Workspace, name: str, instance_type: str = "") -> Laun
             f"`{name}` names {len(selected.recipes)} images",
             hint=f"name one of them, such as `{selected.recipes[-1].name}`",
         )
-    [image] = selected.plan.images
-    return planned_image(image, workspace.catalog)
+    [image], [recipe] = selected.plan.images, selected.recipes
+    return with_recipe(planned_image(image, workspace.catalog), recipe)
 
 
 def find_release(

@@ -167,6 +167,11 @@ class CheckedJob:
         return self.image.name if self.image else "image of AWS"
 
     @property
+    def is_known(self) -> bool:
+        """False if it is not known whether the job violates a rule."""
+        return all(finding.rule.is_known for finding in self.findings)
+
+    @property
     def errors(self) -> tuple[RuleViolation, ...]:
         return tuple(finding for finding in self.findings if finding.is_error)
 

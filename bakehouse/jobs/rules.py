@@ -19,6 +19,8 @@ class Rule:
     """Reason for a rule that the SDK does not enforce; empty if it does."""
     is_error: bool = True
     """A violation stops the job. Otherwise it is a warning: the job runs, but probably not as intended."""
+    is_known: bool = True
+    """False if it is not known whether the job violates it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,13 @@ SMDDP_INSTANCE = Rule(
     f"{_V2}: fw_utils.py; {_GUIDE}/distributed-data-parallel-support.html",
     "the SDK has the list, but does not check it",
 )
+SMDDP_UNLISTED = Rule(
+    "smddp-unlisted",
+    f"{_GUIDE}/distributed-data-parallel-support.html",
+    "AWS's guide no longer lists the type, and no source states which releases work on it",
+    is_error=False,
+    is_known=False,
+)
 SMDDP_VERSION = Rule("smddp-version", f"{_V2}: fw_utils.py")
 TORCH_VERSION = Rule("torch-distributed-version", f"{_V2}: fw_utils.py")
 PROCESSES = Rule("processes-above-gpus", _INSTANCES, "NCCL does not support ranks that share a GPU")
@@ -233,7 +242,14 @@ RANKS_V3 = Rule(
 )
 
 INSTANCE_NAME = Rule("instance-name", _API, _REFUSED_LATER)
-INSTANCE = Rule("unknown-instance", _API, _REFUSED_LATER, is_error=False)
+INSTANCE = Rule("unknown-instance", _API, _REFUSED_LATER, is_error=False, is_known=False)
+INSTANCE_FACTS = Rule(
+    "instance-not-known",
+    _INSTANCES,
+    "the catalogue lacks a fact about the type, so it cannot be compared with the image",
+    is_error=False,
+    is_known=False,
+)
 
 # EFA
 RDMA = Rule("rdma-not-there", _INSTANCES, "libfabric aborts if RDMA is requested but unavailable")
@@ -250,12 +266,26 @@ EFA_UNKNOWN = Rule(
     _INSTANCES,
     "the hosts communicate over TCP if the image lacks EFA or its NCCL plugin",
     is_error=False,
+    is_known=False,
 )
 EFA_MISSING = Rule(
     "efa-not-set",
     f"{_TOOLKITS}; {_DRIVERS}",
     "the launcher does not set it for this type",
     is_error=False,
+)
+
+_VARIABLES = "recipes/variables.yaml"
+VARIABLE = Rule("variable", _VARIABLES, "the variable changes what the job uses", is_error=False)
+VARIABLE_UNUSED = Rule(
+    "variable-overwritten", f"{_TOOLKITS}; {_DRIVERS}", "the launcher sets another value", is_error=False
+)
+VARIABLE_UNKNOWN = Rule(
+    "variable-not-known",
+    _VARIABLES,
+    "no source states what the value does to the job",
+    is_error=False,
+    is_known=False,
 )
 
 # Content of the image
@@ -307,6 +337,14 @@ HOST_NEEDS = Rule(
     "its programs do not run on the GPU or the Neuron device",
 )
 PROCESSOR = Rule("processor-not-fit", _INSTANCES, "the programs in the image are for another processor")
+TARGETS = Rule(
+    "targets",
+    "`targets` and `required` of the recipe",
+    "the image is made for hosts with GPUs",
+)
+OTHER_TARGET = Rule(
+    "other-target", "`targets` of the recipe", "the image is not made for this type", is_error=False
+)
 GPU = Rule("gpu-unused", f"{RELEASE}, {_INSTANCES}", "GPUs are idle or missing", is_error=False)
 NEURON = Rule(
     "neuron-unused",
@@ -326,6 +364,7 @@ IMAGE_UNKNOWN = Rule(
     "the releases of the project, the bases in recipes/components",
     "its launchers and versions are unknown, so only the settings are checked",
     is_error=False,
+    is_known=False,
 )
 
 # Arguments in a file

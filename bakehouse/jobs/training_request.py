@@ -64,6 +64,10 @@ class LaunchImage:
     """False if its content is unknown, so that only its URI counts."""
     is_complete: bool = False
     """True if `versions` has all content that matters to NCCL over EFA."""
+    targets: tuple[str, ...] = ()
+    """Instance types that its recipe targets, as globs."""
+    requires_gpu: bool = False
+    """Its recipe requires the smoke check `gpu`."""
     smoke: UserSmoke | None = None
     """The smoke test of the recipe, whose settings are defaults of the image's jobs."""
 
@@ -177,13 +181,20 @@ def launch_image(
         neuron_architecture=record.neuron_architecture,
         platform=record.platform,
         is_oci=".oci." in record.media_type,
-        smoke=recipe.smoke if recipe else None,
     )
+    image = with_recipe(image, recipe) if recipe else image
     image = add_parts(image, record.parts, catalog)
     content = recipe.content if recipe else None
     is_complete = bool(record.provides) and is_all_listed(image.components, content)
     provided = {provided.name: provided.version for provided in record.provides}
     return replace(image, versions={**provided, **image.versions}, is_complete=is_complete)
+
+
+def with_recipe(image: LaunchImage, recipe: Recipe) -> LaunchImage:
+    """Return an image with what its recipe states about its jobs."""
+    requires_gpu = image.gpu and (recipe.required is None or "gpu" in recipe.required)
+    targets = tuple(glob.text for glob in recipe.targets.instances)
+    return replace(image, smoke=recipe.smoke, requires_gpu=requires_gpu, targets=targets)
 
 
 def add_parts(image: LaunchImage, parts: Sequence[ReleasedComponent], catalog: Catalog | None) -> LaunchImage:

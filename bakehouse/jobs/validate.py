@@ -16,7 +16,14 @@ from bakehouse.jobs.distribution import (
     distribution_findings,
     launch_settings,
 )
-from bakehouse.jobs.image_checks import XLA, check_compiler, check_efa, check_image, check_torchrun
+from bakehouse.jobs.image_checks import (
+    XLA,
+    check_compiler,
+    check_efa,
+    check_image,
+    check_torchrun,
+    check_variables,
+)
 from bakehouse.jobs.model_trainer import driver_findings, variable_findings
 from bakehouse.jobs.request_checks import check_request
 from bakehouse.jobs.rules import Findings, RuleViolation
@@ -35,6 +42,7 @@ def validate(request: TrainingRequest, image: LaunchImage | None = None) -> tupl
     check_torchrun(request, image, findings)
     check_compiler(request, image, findings)
     check_efa(request, image, findings)
+    check_variables(request, image, findings)
     if image is not None and image.is_known:
         check_image(request, image, findings)
     if request.sender not in ("ModelTrainer", "API") and not launch_findings.errors:
@@ -64,6 +72,7 @@ def launch_context(request: TrainingRequest, image: LaunchImage | None) -> Launc
         smp=versions.get("smp", ""),
         libfabric=versions.get("libfabric", ""),
         environment=request.environment,
+        smddp=versions.get("smddp", ""),
     )
 
 

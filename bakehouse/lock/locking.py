@@ -194,11 +194,14 @@ def _collected(errors: list[BakehouseError]) -> Iterator[None]:
         errors.append(error)
 
 
-def _contained(workspace: Workspace, recipe: Recipe) -> tuple[Package, ...]:
-    """Return the recorded Python packages of an image's base."""
-    digest = base_contents.pinned_base(resolve(recipe, workspace.catalog)).partition("@")[2]
+def _contained(workspace: Workspace, recipe: Recipe) -> tuple[Package, ...] | None:
+    """Return the recorded Python packages of an image's base; None if they are not known."""
+    base = resolve(recipe, workspace.catalog).base
+    if not base.spec.base or "python" not in base.candidate.provided:
+        return ()
+    digest = base.spec.base.digest
     contents = read_contents(workspace.project.recipe_roots, digest) if digest else None
-    return contents.packages if contents else ()
+    return contents.packages if contents else None
 
 
 def pin(

@@ -21,12 +21,13 @@ from bakehouse.errors import (
     Problems,
     Reason,
     RecipeError,
+    UndecidedError,
 )
 from bakehouse.lock import drift, lock_inputs
 from bakehouse.lock import python as pylock
 from bakehouse.lock.recipe_lock import LockedImage, lock_image
 from bakehouse.plan.workspace import Workspace, is_own
-from bakehouse.resolve.resolver import Unsatisfiable, resolve
+from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.format import format_count, in_images, version_change
 from bakehouse.util.terminal import Reporter
@@ -35,8 +36,8 @@ _VERSION = re.compile(r"(?P<name>[^=\s]+)==(?P<version>\S+) --hash")
 _MAX_NAMES = 2
 _PYTORCH = "pytorch"
 
-Contained = Callable[[Recipe], Iterable[Package]]
-"""Returns the Python packages that the base of an image contains."""
+Contained = Callable[[Recipe], Iterable[Package] | None]
+"""Returns the Python packages that the base of an image contains; None if they are not known."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def lock_requirements(
                 if name not in selected and is_current:
                     continue
                 resolution = resolve(recipe, workspace.catalog)
-                packages = tuple(contained(recipe))
+                known = contained(recipe)
+                packages = tuple(known or ())
                 inputs = partial(lock_inputs.inputs_key, resolution, requirements, packages, index.pip)
                 upgrade = scope.upgrade if name in selected else ()
                 key = inputs(old.lines[name]) if upgrade == () and is_current and name in lines else None
@@ -109,6 +111,10 @@ def lock_requirements(
                     catalog=workspace.catalog,
                 )
                 _refuse_other_builds(recipe, requirements, image, workspace)
+            except ConflictError as error:
+                # The base may contain what no index has
+                failures[name] = error if known is not None else _undecided(recipe, resolution)
+                continue
             except BakehouseError as error:
                 failures[name] = error
                 continue
@@ -134,6 +140,19 @@ def lock_requirements(
     outcome.lines += _version_lines(versions)
     outcome.failures = list(merged_failures(failures))
     return outcome
+
+
+def _undecided(recipe: Recipe, resolution: Resolution) -> UndecidedError:
+    """Return the answer about requirements of which a base may contain the missing versions."""
+    assert recipe.requirements
+    base = resolution.base
+    reason = Reason(f"the Python packages of {base.candidate} are not known", base.candidate.variant.location)
+    return UndecidedError(
+        f"it is not known whether the requirements of image `{recipe.name}` fit its base",
+        recipe.requirements.files[0].location,
+        reasons=(reason,),
+        hint=f"run `bake lock {recipe.name}` where the base can be read",
+    )
 
 
 def _refuse_other_builds(

@@ -40,12 +40,14 @@ _STEPS = 14
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """No answer: a search ended before it was known whether versions fit."""
+    """No answer: a search ended before it was known whether versions fit, or the catalogue lacks a fact."""
 
     steps: int
     """The number of candidates that were tried."""
     names: tuple[str, ...]
     """The components with the most tried candidates."""
+    lacking: tuple[str, ...] = ()
+    """The facts that the catalogue lacks."""
 
 
 Outcome = Resolution | Conflict | Undecided
@@ -410,7 +412,8 @@ class AlternativeSearch:
 
     def _search(self, recipe: Recipe, budget: SearchBudget) -> Outcome:
         try:
-            return resolve(recipe, self._catalog, budget)
+            resolution = resolve(recipe, self._catalog, budget)
+            return Undecided(0, (), resolution.unknown) if resolution.unknown else resolution
         except Unsatisfiable as error:
             return error.conflict
         except BudgetExceeded:

@@ -107,8 +107,9 @@ def absent_warnings(
 
 
 def target_warnings(resolution: Resolution) -> list[str]:
-    """Return warnings about GPUs and EFA of the targets that the image does not use."""
-    return [text for text in (_idle_gpus(resolution), _without_efa(resolution)) if text]
+    """Return warnings about GPUs and EFA of the targets that the image does not use, and unknown facts."""
+    unknown = [f"it is not known whether the components fit: {fact}" for fact in resolution.unknown]
+    return [text for text in (_idle_gpus(resolution), _without_efa(resolution), *unknown) if text]
 
 
 def _idle_gpus(resolution: Resolution) -> str:

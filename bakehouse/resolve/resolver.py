@@ -38,6 +38,7 @@ from bakehouse.resolve.candidate import (
 )
 from bakehouse.resolve.companions import companions
 from bakehouse.resolve.compatibility import Compatibility, CompatibilityCache, Option, bits
+from bakehouse.resolve.unknown_facts import unknown_facts
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class Resolution:
     """Incompatibilities that exclude no candidate."""
     companions: tuple[str, ...] = ()
     """Packages and versions of absent components that are made for the builds in the image."""
+    unknown: tuple[str, ...] = ()
+    """Facts without which it is not known whether the components fit."""
 
     @property
     def all_choices(self) -> tuple[Choice, ...]:
@@ -526,6 +529,7 @@ class _Search:
             targets=self._targets,
             warnings=tuple(warnings),
             companions=tuple(companions(selection.chosen, self._catalog)),
+            unknown=unknown_facts(selection.chosen, self._targets, self._catalog),
         )
 
 

@@ -39,6 +39,7 @@ from bakehouse.resolve.phrases import (
 )
 from bakehouse.resolve.relaxation import COMMAND
 from bakehouse.resolve.resolver import Resolution
+from bakehouse.resolve.unknown_facts import NEURON_SDK
 from bakehouse.util.format import format_count, format_names
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_reader import Scalar
@@ -50,7 +51,6 @@ CALLS_FOR_EACH = 60
 _MAX_ALTERNATIVES = 5
 _MAX_SEARCHED = 40
 _WORD = re.compile(r"(?P<name>[A-Za-z0-9_-]+)(?P<sign>[=<>!~]?)(?P<rest>.*)", re.DOTALL)
-NEURON_SDK = "neuron-sdk"
 _NO_TARGETS = Targets()
 
 
@@ -195,8 +195,8 @@ def resolve_assuming(recipe: Recipe, assumptions: Assumptions, catalog: Catalog)
     if isinstance(outcome, Undecided):
         raise UndecidedError(
             f"it is not known whether image `{recipe.name}` fits with {assumptions}",
-            facts=(_steps(outcome),),
-            hint=_pin_hint([outcome]),
+            facts=_undecided_facts(outcome),
+            hint=_undecided_hint([outcome]),
         )
     message = f"image `{recipe.name}` does not fit with {assumptions}"
     nearest = search.nearest(_MAX_ALTERNATIVES)
@@ -223,7 +223,7 @@ class ImageFit:
     is_decided: bool = True
     """False if the search ended before the answer was known, or the catalogue lacks a version or a build."""
     lacking: str = ""
-    """The version or build that the catalogue lacks."""
+    """The version, build or fact that the catalogue lacks."""
 
 
 def summarize_images(
@@ -238,7 +238,8 @@ def summarize_images(
             fits.append(ImageFit(recipe.name, outcome))
             continue
         if isinstance(outcome, Undecided):
-            fits.append(ImageFit(recipe.name, None, is_decided=False))
+            lacking = " and ".join(outcome.lacking)
+            fits.append(ImageFit(recipe.name, None, is_decided=False, lacking=lacking))
             continue
         if gaps := " and ".join(_gaps(assumptions, catalog, recipe)):
             fits.append(ImageFit(recipe.name, None, is_decided=False, lacking=gaps))
@@ -255,8 +256,8 @@ class BaseFits:
 
     resolutions: tuple[Resolution, ...]
     """One for each base that fits; the base that provides least comes first."""
-    undecided: tuple[str, ...] = ()
-    """Bases for which the search ended before the answer was known."""
+    undecided: Mapping[str, str]
+    """The bases for which the answer is not known, and why."""
 
 
 def fitting(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
@@ -282,9 +283,9 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
             facts=(
                 ("not decided", ", ".join(fits.undecided)),
                 *([("cannot fit", ", ".join(others))] if others else []),
-                _steps(max(undecided, key=lambda outcome: outcome.steps)),
+                *_undecided_facts(max(undecided, key=lambda outcome: outcome.steps)),
             ),
-            hint=_pin_hint(undecided),
+            hint=_undecided_hint(undecided),
         )
     conflicts = [
         (search, conflict, search.nearest(_MAX_ALTERNATIVES, other_bases=False))
@@ -372,12 +373,16 @@ def _versions_of_build(candidate: Candidate, axis: str, versions: set[str]) -> t
     return ",".join(item.specifier for item in required), fits and bool(required)
 
 
-def _steps(outcome: Undecided) -> tuple[str, str]:
-    return "stopped after", f"{outcome.steps:,} tried candidates"
+def _undecided_facts(outcome: Undecided) -> tuple[tuple[str, str], ...]:
+    """Return what the catalogue lacks, or else where the search ended."""
+    lacking = tuple(("the catalogue lacks", fact) for fact in outcome.lacking)
+    return lacking or (("stopped after", f"{outcome.steps:,} tried candidates"),)
 
 
-def _pin_hint(outcomes: Sequence[Undecided]) -> str:
-    """Return the components whose versions decide most, as a hint."""
+def _undecided_hint(outcomes: Sequence[Undecided]) -> str:
+    """Return the components whose versions decide most, or what to do about missing facts, as a hint."""
+    if all(outcome.lacking for outcome in outcomes):
+        return "add the fact to the catalogue, with its source, or name another version or instance type"
     names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.names))[:3]
     return f"add a version of {format_names(names, ' or ')} with `--assume`"
 
@@ -413,11 +418,17 @@ def _recipe_on(base: Component, assumptions: Assumptions, catalog: Catalog) -> R
     )
 
 
-def _base_fits(outcomes: Iterable[tuple[AlternativeSearch, Outcome]]) -> BaseFits:
+def _base_fits(outcomes: Sequence[tuple[AlternativeSearch, Outcome]]) -> BaseFits:
     resolutions = [outcome for _, outcome in outcomes if isinstance(outcome, Resolution)]
     return BaseFits(
         tuple([resolution for resolution in resolutions if _suits(resolution)] or resolutions),
-        tuple(search.base for search, outcome in outcomes if isinstance(outcome, Undecided)),
+        {
+            search.base: f"the catalogue lacks {' and '.join(outcome.lacking)}"
+            if outcome.lacking
+            else "the search ended first"
+            for search, outcome in outcomes
+            if isinstance(outcome, Undecided)
+        },
     )
 
 

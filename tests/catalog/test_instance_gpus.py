@@ -33,11 +33,6 @@ def test_what_is_known_of_a_type() -> None:
         ("ml.p4d.24xlagre", "unknown instance type `ml.p4d.24xlagre`", "did you mean `ml.p4d.24xlarge`?"),
         ("x", "unknown instance type `x`", "name an image; `bake list` lists them"),
         (
-            "ml.g7.2xlarge",
-            "the catalogue does not record the GPUs of `ml.g7.2xlarge`",
-            "name an image; `bake list` lists them",
-        ),
-        (
             "ml.inf2.xlarge",
             "no training job runs on `ml.inf2.xlarge`: SageMaker offers it for inference only",
             "use a type with Trainium, such as `ml.trn1.32xlarge`",
@@ -48,6 +43,12 @@ def test_types_that_no_image_is_for(name: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_gpus(name)
     assert caught.value.diagnostics == (Diagnostic(message, hint=hint),)
+
+
+def test_a_type_without_recorded_gpus_suits_no_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bakehouse.catalog.instance_gpus._architectures", lambda: {"ml.q9.xlarge": "unknown"})
+    with pytest.raises(UsageError, match=r"^the catalogue does not record the GPUs of `ml\.q9\.xlarge`$"):
+        find_gpus("ml.q9.xlarge")
 
 
 def test_an_image_is_for_the_platform_of_the_instance_type() -> None:

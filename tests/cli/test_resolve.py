@@ -176,7 +176,7 @@ def test_horovod_of_gpus_is_compiled_against_nccl_of_the_framework(
 def test_answers_for_several_images_and_json_contain_the_warnings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = ("resolve", SMP, "pytorch-2.5-cu124-py311-smddp", "--assume", "instance=ml.p3.16xlarge")
+    words = ("resolve", SMP, "pytorch-2.2-cu121-py310-smddp", "--assume", "instance=ml.p3.16xlarge")
     output = answer(capsys, *words)
     assert f"warning: {UNUSED}" in output
 

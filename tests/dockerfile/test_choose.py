@@ -136,7 +136,8 @@ def test_the_nearest_version(version: str, expected: str) -> None:
         (
             "123456789012.dkr.ecr.eu-west-1.amazonaws.com/own:1",
             ("debian", "12", ""),
-            "registry 123456789012 is not one of AWS's for eu-west-1, so the recipe starts from Debian 12; "
+            "the catalogue does not describe `own` of registry 123456789012, so the recipe starts from "
+            "Debian 12; "
             "run `bake init --base 123456789012.dkr.ecr.eu-west-1.amazonaws.com/own:1` to describe it",
         ),
     ],

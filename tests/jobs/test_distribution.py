@@ -300,7 +300,7 @@ hint: remove `--mca plm_rsh_num_concurrent` and its value""",
         """\
 error: `distribution.smdistributed.dataparallel` does not support `ml.g4dn.12xlarge`
 
-hint: use one of `ml.p3.16xlarge`, `ml.p3dn.24xlarge`, `ml.p4d.24xlarge`, `ml.p4de.24xlarge`""",
+hint: use one of `ml.p3dn.24xlarge`, `ml.p4d.24xlarge`, `ml.p4de.24xlarge`""",
     ),
     "SMDDP on a small P3": (
         {"smdistributed": {"dataparallel": ON}},
@@ -308,7 +308,7 @@ hint: use one of `ml.p3.16xlarge`, `ml.p3dn.24xlarge`, `ml.p4d.24xlarge`, `ml.p4
         """\
 error: `distribution.smdistributed.dataparallel` does not support `ml.p3.8xlarge`
 
-hint: use one of `ml.p3.16xlarge`, `ml.p3dn.24xlarge`, `ml.p4d.24xlarge`, `ml.p4de.24xlarge`""",
+hint: use one of `ml.p3dn.24xlarge`, `ml.p4d.24xlarge`, `ml.p4de.24xlarge`""",
     ),
     "SMP without anything": (
         {"smdistributed": {"modelparallel": ON}, "mpi": ON},

@@ -300,7 +300,7 @@ def test_the_catalogue_has_vcpus_of_all_gpu_types(catalog: Catalog) -> None:
     assert types["ml.p4d.24xlarge"] == Instance("ml.p4d.24xlarge", 96, 8, 1152, 4, True, "8.0")
     assert types["ml.c5.18xlarge"] == Instance("ml.c5.18xlarge", 72, 0, 144, 0, False)
     assert types["ml.c5.18xlarge"].family == "ml.c5"
-    assert types["ml.g7.2xlarge"].vcpus is None
+    assert types["ml.g7.12xlarge"] == Instance("ml.g7.12xlarge", 48, 2, 192, 1, None, "12.0")
 
 
 def test_gpus_never_come_without_vcpus(catalog: Catalog) -> None:

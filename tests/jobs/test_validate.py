@@ -673,7 +673,7 @@ CASES: dict[str, Case] = {
         request(C5),
         PYTORCH,
         "`image` is for GPUs, but the job's instances have none",
-        "",
+        "use a type with GPUs, or an image for CPUs",
     ),
     "an image for Neuron devices without": (
         rules.NEURON,

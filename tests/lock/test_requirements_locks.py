@@ -11,7 +11,7 @@ from uv import find_uv_bin
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.python_lock import normal_name
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.errors import BakehouseError, ConflictError, RecipeError
+from bakehouse.errors import BakehouseError, ConflictError, RecipeError, UndecidedError
 from bakehouse.lock import apt_suite, locking
 from bakehouse.resolve.resolver import Resolution, resolve
 from tests.support.trees import Tree
@@ -466,3 +466,19 @@ def test_an_image_with_requirements_outside_the_index_is_always_resolved(project
     project.write("images/images.yaml", ONE.replace("${python}", "3.11"))
 
     assert (resolved_images(project), resolved_images(project)) == (["images"], ["images"])
+
+
+def test_without_the_packages_of_the_base_no_requirement_is_refused(with_bakehouse: Tree) -> None:
+    """The base may contain what no index has, such as NVIDIA's build of PyTorch."""
+    with_bakehouse.write("images/requirements.txt", "plain==9\n")
+    base = 'summary: x\nbase: {nvidia-ngc-pytorch: "26.03"}\nrequirements: requirements.txt\n'
+    with_bakehouse.write("images/own.yaml", base)
+
+    with pytest.raises(UndecidedError) as caught:
+        run(with_bakehouse, "own")
+
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == "it is not known whether the requirements of image `own` fit its base"
+    reasons = [reason.text for reason in diagnostic.reasons]
+    assert reasons == ["the Python packages of nvidia-ngc-pytorch 26.03 are not known"]
+    assert diagnostic.hint == "run `bake lock own` where the base can be read"

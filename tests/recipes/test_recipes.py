@@ -522,7 +522,6 @@ def test_no_file_of_a_component_is_an_orphan(name: str) -> None:
     files -= {"component.yaml", "install.j2", "smoke.py"}
     files -= {"parameters.yaml"} if name in ("smp", "aws-smp2") else set()
     files -= {"toolkit.yaml"} if name in (*TOOLKITS, DRIVERS) else set()
-    files -= {"variables.yaml"} if name == "efa" else set()
     files -= {"torchrun.yaml"} if name == "pytorch" else set()
     files -= {"keras.yaml"} if name == "tensorflow" else set()
     variants = [variant for release in catalog().components[name].releases for variant in release.variants]

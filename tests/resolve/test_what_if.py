@@ -315,7 +315,7 @@ def test_bases_without_an_answer_are_named(cuda_tree: Tree) -> None:
     assumptions = what_if.parse_assumptions(["torch=2.9"], catalog)
     fits = what_if.fitting(assumptions, catalog)
 
-    text = tables.fit(assumptions, fits.resolutions, ["debian"])
+    text = tables.fit(assumptions, fits.resolutions, {"debian": "the search ended first"})
     assert text.endswith("\nnot known on debian: the search ended first\n")
 
 

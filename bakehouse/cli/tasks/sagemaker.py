@@ -131,7 +131,7 @@ def validate(
     result = job_check.check_settings(workspace, given)
     errors, warnings = result.errors, [warning.diagnostic for warning in result.warnings]
     if json:
-        show(json_report.job_check(result.image, result.findings))
+        show(json_report.job_check(result))
         if errors:
             raise Exit(code=UsageError.exit_code)
         return
@@ -139,7 +139,8 @@ def validate(
     if errors:
         raise UsageError.of(*(error.diagnostic for error in errors))
     counts = f", {format_count(len(warnings), 'warning')}" if warnings else ""
-    show(f"{result.title}: the job is valid{counts}\n")
+    verdict = "the job is valid" if result.is_known else "it is not known whether the job is valid"
+    show(f"{result.title}: {verdict}{counts}\n")
 
 
 @bake_task(
