@@ -20,7 +20,14 @@ from bakehouse.catalog.component import CUDA_COMPAT, DRIVER, Requirement
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.resolve.candidate import Conflict
 from bakehouse.resolve.phrases import version_range
-from bakehouse.resolve.relaxation import Relaxation, Relaxations, Restriction, pins_of, relax
+from bakehouse.resolve.relaxation import (
+    Relaxation,
+    Relaxations,
+    Restriction,
+    pins_of,
+    relax,
+    without_derived_locks,
+)
 from bakehouse.resolve.resolver import BudgetExceeded, Resolution, SearchBudget, Unsatisfiable, resolve
 
 DECISION_BUDGET = 50_000
@@ -115,12 +122,16 @@ class AlternativeSearch:
     ) -> None:
         """`extra` requirements are added and never relaxed; `names` limits the pins that may be relaxed.
 
-        The pin of the `upgraded` component moves as far as possible, all others as little as possible.
+        With them, the lock of the recipe is not a fixed fact, because `bake lock` makes it again. The pin of
+        the `upgraded` component moves as far as possible, all others as little as possible.
         """
-        self._recipe = replace(recipe, components=(*recipe.components, *extra)) if extra else recipe
+        if extra:
+            recipe = without_derived_locks(recipe)
+        self._recipe = replace(recipe, components=(*recipe.components, *extra))
         self._catalog = catalog
         self._calls = self._left = calls
-        self._pins = tuple(pin for pin in pins_of(recipe) if names is None or pin.name in names)
+        pins = (pin for pin in pins_of(recipe) if names is None or pin.name in names)
+        self._pins = tuple(pin for pin in pins if not (extra and _keeps_off_gpus(pin, catalog)))
         self._outcomes: dict[frozenset[tuple[Restriction, Relaxation]], Outcome] = {}
         self._sorted: dict[str, tuple[str, ...]] = {}
         self._allowed: dict[Restriction, tuple[tuple[int, ...], int | None]] = {}
@@ -451,6 +462,14 @@ class AlternativeSearch:
             versions = self._catalog.links.versions(name)
             self._sorted[name] = tuple(sorted(versions, key=lambda version: (Version(version), version)))
         return self._sorted[name]
+
+
+def _keeps_off_gpus(pin: Restriction, catalog: Catalog) -> bool:
+    """Return whether a pin selects builds for CPUs of a component that has others: no upgrade needs GPUs."""
+    component = catalog.components.get(pin.name) if pin.kind == "variant" else None
+    builds = [build for release in component.releases for build in release.variants] if component else []
+    kinds = {build.spec.gpu for build in builds if build.matches(pin.value)}
+    return kinds == {False} and any(build.spec.gpu for build in builds)
 
 
 def _is_warned_of(name: str, resolution: Resolution) -> bool:

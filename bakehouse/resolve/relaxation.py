@@ -5,8 +5,12 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal
 
+from packaging.requirements import Requirement as Parsed
+
 from bakehouse.catalog.component import DRIVER, Requirement
+from bakehouse.catalog.python_lock import normal_name
 from bakehouse.catalog.recipe import Recipe
+from bakehouse.catalog.requirements_file import RequiredPackage
 from bakehouse.errors import Location
 from bakehouse.resolve.phrases import version_range
 from bakehouse.util.yaml_reader import Scalar
@@ -92,6 +96,27 @@ def pins_of(recipe: Recipe) -> tuple[Restriction, ...]:
     if driver := recipe.targets.driver:
         pins.append(Restriction("driver", DRIVER, driver.text, driver.location))
     return tuple(sorted(pins, key=lambda pin: pin.is_given_by_command))
+
+
+def without_derived_locks(recipe: Recipe) -> Recipe:
+    """Return the recipe without the locked packages that `bake lock` may move if a component changes.
+
+    What the requirements themselves limit stays, and so do the locks of other tools.
+    """
+    requirements = recipe.requirements
+    if not recipe.content.packages or requirements is None:
+        return recipe
+    if any(file.is_lock for file in requirements.files):
+        return recipe
+    limited = {line.name for line in requirements.read().packages if _is_limited(line)}
+    packages = tuple(item for item in recipe.content.packages if normal_name(item.name) in limited)
+    return replace(recipe, content=replace(recipe.content, packages=packages))
+
+
+def _is_limited(line: RequiredPackage) -> bool:
+    requirement = Parsed(line.text)
+    operators = {specifier.operator for specifier in requirement.specifier}
+    return bool(requirement.url or not operators <= {">=", ">", "!="})
 
 
 def relax(recipe: Recipe, relaxations: Relaxations) -> Recipe:

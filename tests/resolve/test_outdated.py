@@ -1,6 +1,14 @@
 """Parts that are not the newest known, and what the newest would take."""
 
+from dataclasses import replace
+from pathlib import Path
+
+from bakehouse.catalog.component import Requirement
+from bakehouse.catalog.python_lock import Package
+from bakehouse.catalog.requirements_file import RequirementsFile, RequirementsFiles
+from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.resolve import outdated
+from bakehouse.resolve.resolver import resolve
 from tests.support.trees import Tree
 
 
@@ -51,3 +59,27 @@ python  3.12   3.11 in 1
 torch   2.9.0  2.8.0 in 2
 """
     )
+
+
+def test_the_lock_of_the_requirements_holds_nothing_back(tmp_path: Path) -> None:
+    """`bake lock` makes it again, except for what the requirements themselves limit."""
+    workspace = open_workspace()
+    [own] = select(workspace, ["pytorch-cpu"]).recipes
+    place, file = own.location, tmp_path / "requirements.txt"
+    own = replace(
+        own,
+        components=(Requirement("python", "==3.12.*", place), Requirement("pytorch", "==2.13.0", place)),
+        content=replace(own.content, packages=(Package("torch", "2.13.0+cpu", "", "", 0, place),)),
+        requirements=RequirementsFiles((RequirementsFile(file, place),)),
+    )
+    verdicts = []
+    for text in ("accelerate", "torch>=2", "torch==2.13.0"):
+        file.write_text(f"{text}\n")
+        components = outdated.find_outdated(resolve(own, workspace.catalog), workspace.catalog)
+        found = {component.choice.name: component.verdict for component in components}
+        verdicts.append(found["pytorch"])
+        # Nor does an upgrade need a build for GPUs
+        assert not any(" of pytorch → cu" in verdict for verdict in found.values())
+
+    assert verdicts[:2] == ["fits with pytorch 2.13.0 → 2.15.0"] * 2
+    assert not verdicts[2].startswith("fits")
