@@ -15,13 +15,40 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
-from bakehouse.catalog.requirements_file import UV_LOCK, RequiredPackage, RequirementsFile
+from bakehouse.catalog.requirements_file import PROJECT, UV_LOCK, RequiredPackage, RequirementsFile
 from bakehouse.errors import BuildError, Diagnostic, Location, Problems, RecipeError
 from bakehouse.lock import interpreter
 from bakehouse.lock.python import Index, LockedFile, files_of, marker_environment
 from bakehouse.util import git
 
 _LOCK_VERSION = "1."
+
+
+_PATCHES = range(64)
+"""Patch releases that a range of Python versions may be about."""
+
+
+def check_python(files: Iterable[RequirementsFile], version: str, image: str) -> None:
+    """Raise RecipeError for projects and locks of other tools that are for another Python than the image has.
+
+    uv's resolver would go on, and compile what has no wheel for this Python.
+    """
+    problems = Problems()
+    minor = ".".join(version.split(".")[:2])
+    for file in files:
+        if file.path.name != PROJECT and not file.is_lock:
+            continue
+        try:
+            content = tomllib.loads(file.path.read_text(encoding="utf-8"))
+            table = content.get("project", {}) if file.path.name == PROJECT else content
+            allowed = SpecifierSet(table.get("requires-python", ""))
+        except (OSError, ValueError, AttributeError, TypeError):
+            continue  # who reads the file reports it
+        if not any(allowed.contains(f"{minor}.{patch}") for patch in _PATCHES):
+            message = f"`{file.path.name}` is for Python {allowed}, but image `{image}` has {minor}"
+            hint = "set `python` in `components` of the recipe, or change `requires-python`"
+            problems.add(Diagnostic(message, file.location, hint=hint))
+    problems.raise_as(RecipeError)
 
 
 @dataclass(frozen=True, slots=True)

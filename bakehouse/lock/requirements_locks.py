@@ -25,6 +25,7 @@ from bakehouse.errors import (
 )
 from bakehouse.lock import drift, lock_inputs
 from bakehouse.lock import python as pylock
+from bakehouse.lock.project_locks import check_python
 from bakehouse.lock.recipe_lock import LockedImage, lock_image
 from bakehouse.plan.workspace import Workspace, is_own
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
@@ -93,6 +94,9 @@ def lock_requirements(
                 if name not in selected and is_current:
                     continue
                 resolution = resolve(recipe, workspace.catalog)
+                python = resolution.version_of("python")
+                if python:
+                    check_python(recipe.requirements.files, python, name)
                 known = contained(recipe)
                 packages = tuple(known or ())
                 inputs = partial(lock_inputs.inputs_key, resolution, requirements, packages, index.pip)

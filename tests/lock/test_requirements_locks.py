@@ -11,8 +11,17 @@ from uv import find_uv_bin
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.python_lock import normal_name
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.errors import BakehouseError, ConflictError, RecipeError, UndecidedError
+from bakehouse.catalog.requirements_file import RequirementsFile
+from bakehouse.errors import (
+    BakehouseError,
+    ConflictError,
+    Diagnostic,
+    Location,
+    RecipeError,
+    UndecidedError,
+)
 from bakehouse.lock import apt_suite, locking
+from bakehouse.lock.project_locks import check_python
 from bakehouse.resolve.resolver import Resolution, resolve
 from tests.support.trees import Tree
 from tests.support.wheels import sha256, wheel
@@ -482,3 +491,24 @@ def test_without_the_packages_of_the_base_no_requirement_is_refused(with_bakehou
     reasons = [reason.text for reason in diagnostic.reasons]
     assert reasons == ["the Python packages of nvidia-ngc-pytorch 26.03 are not known"]
     assert diagnostic.hint == "run `bake lock own` where the base can be read"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "is_refused"),
+    [(">=3.12", True), ("<3.11", True), (">=3.11.4", False), ("==3.11.*", False), ("==3.11.4", False)],
+)
+@pytest.mark.parametrize("name", ["pyproject.toml", "uv.lock", "pylock.toml"])
+def test_a_project_for_another_python_is_refused_before_anything_is_locked(
+    tmp_path: Path, name: str, allowed: str, *, is_refused: bool
+) -> None:
+    table = "[project]\n" if name == "pyproject.toml" else ""
+    (tmp_path / name).write_text(f'{table}requires-python = "{allowed}"\n')
+    file = RequirementsFile(tmp_path / name, Location(tmp_path / "own.yaml", 3, 15))
+    if not is_refused:
+        check_python([file], "3.11", "own")
+        return
+    with pytest.raises(RecipeError) as caught:
+        check_python([file], "3.11", "own")
+    hint = "set `python` in `components` of the recipe, or change `requires-python`"
+    message = f"`{name}` is for Python {allowed}, but image `own` has 3.11"
+    assert caught.value.diagnostics == (Diagnostic(message, file.location, hint=hint),)
