@@ -23,8 +23,14 @@ def nearest(word: str, known: Iterable[str]) -> str:
     import difflib
 
     lower = {candidate.lower(): candidate for candidate in sorted(known, reverse=True)}
-    near = difflib.get_close_matches(word.lower(), lower, 1, 0.7)
-    return lower[near[0]] if near else ""
+    text = word.lower()
+
+    def rank(candidate: str) -> tuple[float, bool]:
+        """Return the similarity, and whether the first letter is the same, which decides a tie."""
+        return difflib.SequenceMatcher(None, candidate, text).ratio(), candidate[:1] == text[:1]
+
+    near = difflib.get_close_matches(text, lower, 3, 0.7)
+    return lower[max(near, key=rank)] if near else ""
 
 
 def nearest_glob(glob: str, known: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from bakehouse.util.suggest import nearest_glob, suggestion
     ("word", "known", "text"),
     [
         ("pytroch", ["pytorch", "tensorflow"], "did you mean `pytorch`?"),
+        ("int", ["init", "lint"], "did you mean `init`?"),
         ("PYTORCH", ["pytorch", "tensorflow"], "did you mean `pytorch`?"),
         ("x", ["pytorch", "tensorflow"], "use one of `pytorch`, `tensorflow`"),
         ("x", ["pytorch"], "use `pytorch`"),
