@@ -1,4 +1,4 @@
-"""The command `bake`, and `python -m bakehouse`. On Windows itself, it prints an error.
+"""The command `bake`, and `python -P -m bakehouse`. On Windows itself, it prints an error.
 
 It checks this before it imports Bakehouse, because modules such as `fcntl` do not exist on Windows.
 """
@@ -24,4 +24,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if not sys.flags.safe_path:
+        # As with `bake`, modules in the current directory must not replace those of Python and Bakehouse
+        del sys.path[0]
     main()

@@ -275,3 +275,105 @@ def test_responses_and_archives_are_read_with_limits() -> None:
 )
 def test_an_unlimited_read_is_found(source: str, reads: set[str]) -> None:
     assert unlimited_reads(source) == reads
+
+
+_DIRECT = {
+    *("read_text", "read_bytes", "write_text", "write_bytes", "touch", "unlink", "rmdir", "mkdir", "chmod"),
+    *(
+        "open",
+        "rename",
+        "symlink_to",
+        "hardlink_to",
+        "glob",
+        "rglob",
+        "iterdir",
+        "scandir",
+        "listdir",
+        "walk",
+    ),
+    *("rmtree", "copyfile", "copy2", "copytree", "move", "makedirs", "remove"),
+}
+"""Methods and functions that open, list or change files by their paths."""
+_PATHS_OF_THE_MACHINE = r"bakehouse/(engine|fetch|maintain|probes|registry|sagemaker)/.*"
+"""Packages that use the state, the cache and the system of this machine."""
+_DIRECT_ACCESS = {
+    "bakehouse/builder/base_image.py": "context in a scratch directory",
+    "bakehouse/builder/build_inputs.py": "secrets in a private directory",
+    "bakehouse/builder/build_steps.py": "scripts of Bakehouse",
+    "bakehouse/builder/code_copies.py": "copies in the state, which `make_directory` opened",
+    "bakehouse/builder/prefetch.py": "copies in the state, which `make_directory` opened",
+    "bakehouse/builder/registry_auth.py": "logins in a private directory",
+    "bakehouse/builder/rehearse.py": "secrets in a private directory",
+    "bakehouse/builder/remote.py": "layouts in a private directory",
+    "bakehouse/builder/stub_bases.py": "templates of Bakehouse",
+    "bakehouse/builder/stub_files.py": "stubs of Bakehouse",
+    "bakehouse/builder/verify.py": "checks of Bakehouse",
+    "bakehouse/catalog/cache.py": "the cache of the user",
+    "bakehouse/catalog/file_modes.py": "the settings of Git, which no commit contains",
+    "bakehouse/catalog/git_history.py": "an export in a scratch directory; names of included files",
+    "bakehouse/catalog/source_tree.py": "names in directories whose links were checked",
+    "bakehouse/cli/doctor.py": "files of the system",
+    "bakehouse/cli/main.py": "standard output",
+    "bakehouse/cluster/remote_smoke.py": "results in a scratch directory",
+    "bakehouse/dockerfile/choose.py": "a recipe in a scratch directory",
+    "bakehouse/dockerfile/translate.py": "names of files next to a Dockerfile",
+    "bakehouse/jobs/model_trainer.py": "the SDK's files",
+    "bakehouse/lock/apt.py": "lists in a scratch directory",
+    "bakehouse/lock/base_step.py": "context in a scratch directory",
+    "bakehouse/lock/git_requirements.py": "archives in a scratch directory",
+    "bakehouse/lock/interpreter.py": "programs in a scratch directory",
+    "bakehouse/lock/lock_inputs.py": "names in a directory of wheels",
+    "bakehouse/lock/project_locks.py": "names of the members of a workspace of uv",
+    "bakehouse/lock/python.py": "inputs of uv in a scratch directory",
+    "bakehouse/plan/dockerfile.py": "names below a directory that `names_in` opened",
+    "bakehouse/publish/image_root.py": "layers in a scratch directory",
+    "bakehouse/util/archive_reader.py": "members of archives",
+    "bakehouse/util/directory_handles.py": "handles themselves",
+    "bakehouse/util/files.py": "functions that open handles",
+    "bakehouse/util/tempdir.py": "temporary directories",
+}
+"""Reviewed modules that use paths directly, with what they use."""
+
+
+def direct_accesses(source: str) -> list[int]:
+    """Return the lines that open, list or change files without `bakehouse.util.files`."""
+    return sorted(
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and (
+            (isinstance(node.func, ast.Name) and node.func.id == "open")
+            or (
+                isinstance(node.func, ast.Attribute)
+                and node.func.attr in _DIRECT
+                and not _is_other_method(node.func.attr, node)
+            )
+        )
+    )
+
+
+def _is_other_method(name: str, call: ast.Call) -> bool:
+    """Return whether a call concerns no path: of a client, an archive, a tree of nodes or a list."""
+    assert isinstance(call.func, ast.Attribute)
+    of = ast.unparse(call.func.value)
+    return (
+        (name == "open" and re.search("(?i)web|client|archive|tarfile|machine|self$|offer", of) is not None)
+        or (name == "walk" and of in ("ast", "record"))
+        or (name == "remove" and of != "os")
+        or (name == "rename" and of == "self")
+    )
+
+
+def test_files_of_projects_are_opened_in_one_place() -> None:
+    """A path of a project may be a link to anywhere; only these functions look."""
+    direct = {path for path, source in read_sources("bakehouse/**/*.py").items() if direct_accesses(source)}
+
+    assert {path for path in direct if not re.fullmatch(_PATHS_OF_THE_MACHINE, path)} == {*_DIRECT_ACCESS}
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["path.read_text()", "open(path)", "(a / b).open('rb')", "os.remove(path)", "shutil.rmtree(path)"],
+)
+def test_a_direct_access_is_found(source: str) -> None:
+    assert direct_accesses(source) == [1]

@@ -16,6 +16,7 @@ from bakehouse.errors import Diagnostic, Table
 from bakehouse.plan.dockerfile import layer_owners
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.registry.manifest import digest_of
+from bakehouse.util.files import make_directory, write_whole
 from bakehouse.util.format import format_table
 from bakehouse.util.oci import Digest
 
@@ -262,7 +263,7 @@ def _copied(path: str, side: Side, stored: StoredImage, directory: Path) -> Path
         if len(sizes) != 1 or sum(sizes.values()) > _DIFFOSCOPE_BYTES:
             return None
         (content,) = container.read(path).values()
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     copy = directory / path.rpartition("/")[2]
-    copy.write_bytes(content)
+    write_whole(copy, content)
     return copy

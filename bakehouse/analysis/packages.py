@@ -8,6 +8,7 @@ from typing import Literal
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import PublishError
 from bakehouse.plan.model import Image
+from bakehouse.util.files import read_bytes
 from bakehouse.util.oci import Digest
 
 _SCRIPT = Path(__file__).parents[1] / "probes/installed.py"
@@ -52,7 +53,7 @@ def list_installed(engine: Engine, image: Image, digest: Digest, log: Path) -> I
     spec = ContainerSpec(
         image=digest,
         command=("python3", "-I", _PATH),
-        files={_PATH: _SCRIPT.read_bytes()},
+        files={_PATH: read_bytes(_SCRIPT)},
         image_name=image.name,
     )
     with engine.container(spec) as container:

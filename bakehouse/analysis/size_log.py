@@ -7,7 +7,7 @@ from pathlib import Path
 from bakehouse.analysis.sizes import ImageSize, OwnedDirectory, PartSize
 from bakehouse.plan.model import ImageKey
 from bakehouse.util import file_format
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_bytes, write_whole
 from bakehouse.util.json_reader import decode, parse_json
 
 _FORMAT = 1
@@ -35,7 +35,7 @@ def record_size(size: ImageSize, key: ImageKey, state: Path) -> None:
 def load_size(image: str, key: ImageKey, state: Path) -> SizeRecord | None:
     """Return the recorded size of an image with this build key; None if there is none."""
     try:
-        document = parse_json(_path(image, state).read_bytes())
+        document = parse_json(read_bytes(_path(image, state)))
         file_format.require_known(document, _FORMAT)
         record = decode(document, SizeRecord)
     except (OSError, ValueError):

@@ -25,6 +25,7 @@ from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import RequiredFiles
 from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.util.files import read_text
 from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
@@ -295,7 +296,7 @@ def _certificates(bundle: Path | None, report: Reporter) -> str:
     """Return the certificates of a bundle, without duplicates and comments."""
     if bundle is None:
         return ""
-    text = bundle.read_text(errors="replace")
+    text = read_text(bundle, errors="replace")
     certificates = "".join(f"{certificate}\n" for certificate in dict.fromkeys(_CERTIFICATE.findall(text)))
     if len(certificates) > _MAX_SECRET_BYTES:
         report(f"`{bundle}` is not passed to build steps: BuildKit's limit for secrets is 500 kB")

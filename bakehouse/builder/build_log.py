@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bakehouse.builder.timings import StepTime
 from bakehouse.util.file_lock import exclusive
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_bytes, write_whole
 from bakehouse.util.json_reader import decode, parse_json
 from bakehouse.util.terminal import clip
 
@@ -56,7 +56,7 @@ def _relative(step: StepTime, began: float) -> StepTime:
 def load_builds(state: Path) -> tuple[Build, ...]:
     """Return the recorded builds, oldest first; none if the log is missing or unreadable."""
     try:
-        return decode(parse_json(_path(state).read_bytes()), tuple[Build, ...])
+        return decode(parse_json(read_bytes(_path(state))), tuple[Build, ...])
     except (OSError, ValueError):
         # The next build replaces it
         return ()

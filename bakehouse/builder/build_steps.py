@@ -10,6 +10,7 @@ from bakehouse.builder.code_copies import CODE
 from bakehouse.engine.buildx import Target
 from bakehouse.util import dockerfile_reader
 from bakehouse.util.dockerfile_reader import Instruction
+from bakehouse.util.files import read_bytes
 from bakehouse.util.hashing import key_of
 
 StepKey = NewType("StepKey", str)
@@ -122,7 +123,7 @@ def _content(path: Path) -> str:
     """Return a hash of a file, or of all files of a directory."""
     files: Iterable[Path] = sorted(path.rglob("*")) if path.is_dir() else [path]
     contents = (
-        (str(file.relative_to(path.parent)), hashlib.sha256(file.read_bytes()).hexdigest())
+        (str(file.relative_to(path.parent)), hashlib.sha256(read_bytes(file)).hexdigest())
         for file in files
         if file.is_file()
     )

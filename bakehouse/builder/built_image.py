@@ -8,7 +8,7 @@ from bakehouse.engine import usage_lock
 from bakehouse.engine.protocol import Engine, StoredImage
 from bakehouse.plan.model import Image
 from bakehouse.registry.manifest import digest_of
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_text, write_whole
 from bakehouse.util.oci import Digest
 
 
@@ -39,7 +39,7 @@ def configuration_digest(stored: Digest, engine: Engine, state: Path) -> Digest:
     """
     path = _path(stored, state)
     try:
-        return Digest(path.read_text().strip())
+        return Digest(read_text(path).strip())
     except OSError:
         pass
     with usage_lock.engine_in_use():

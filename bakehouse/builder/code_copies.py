@@ -5,7 +5,7 @@ from pathlib import Path
 from bakehouse.errors import BuildError, Reason
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import Image
-from bakehouse.util.files import display_path
+from bakehouse.util.files import display_path, remove_file
 
 CODE = "code"
 """Stage of the training code. It is empty in a Dockerfile, and the copies replace it in a build."""
@@ -29,7 +29,7 @@ def write_code(image: Image, output: Path) -> None:
             if not any(path.iterdir()):
                 path.rmdir()
         elif path not in paths:
-            path.unlink()
+            remove_file(path)
 
 
 def require_modes(image: Image, images: Path, output: Path) -> None:

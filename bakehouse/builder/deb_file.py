@@ -10,6 +10,7 @@ from typing import Literal
 from bakehouse.catalog.apt_lock import stanzas
 from bakehouse.errors import BuildError
 from bakehouse.util import deb
+from bakehouse.util.files import open_file
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class DebFile:
 
     def _archive(self, name: Literal["control.tar", "data.tar"]) -> tarfile.TarFile:
         try:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 return tarfile.open(fileobj=io.BytesIO(deb.unpacked(file, name)))
         except deb.DAMAGED as error:
             raise self._damaged() from error

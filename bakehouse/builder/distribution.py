@@ -20,7 +20,7 @@ from bakehouse.engine import buildx
 from bakehouse.engine.builder_watch import Watch
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.oci_layout import OciLayout
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import matching_paths, read_bytes, write_whole
 from bakehouse.util.format import format_names
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.terminal import Reporter
@@ -180,9 +180,9 @@ def record_steps(directory: Path, builder: str, image: str, steps: Sequence[Buil
 def recorded_steps(directory: Path) -> dict[str, set[StepKey]]:
     """Return the steps in the cache of each builder, as recorded by the last build of each image."""
     steps: dict[str, set[StepKey]] = {}
-    for path in sorted((directory / "built").glob("*.json")):
+    for path in matching_paths(directory / "built", "*.json"):
         try:
-            content = parse_json(path.read_bytes())
+            content = parse_json(read_bytes(path))
             steps.setdefault(str(content["builder"]), set()).update(map(StepKey, content["steps"]))
         except (OSError, ValueError, KeyError, TypeError):
             # It is only used for an estimate, and the next build replaces it

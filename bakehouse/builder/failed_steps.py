@@ -9,7 +9,7 @@ from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.buildkit_events import Step
 from bakehouse.errors import Diagnostic
 from bakehouse.plan.model import Image
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_bytes, remove_file, write_whole
 from bakehouse.util.json_reader import decode, parse_json
 
 
@@ -34,13 +34,13 @@ def record(error: ImagesFailed, images: Iterable[Image], state: Path) -> None:
 
 def forget(image: Image, state: Path) -> None:
     """Forget the failed steps of an image that was built."""
-    _path(image, state).unlink(missing_ok=True)
+    remove_file(_path(image, state), missing_ok=True)
 
 
 def position_of(image: Image, stage: str, state: Path) -> str:
     """Return the position of the step at which the last build failed in a stage; empty if it is unknown."""
     try:
-        failed = decode(parse_json(_path(image, state).read_bytes()), FailedSteps)
+        failed = decode(parse_json(read_bytes(_path(image, state))), FailedSteps)
     except (OSError, ValueError):
         # `bake shell` then builds the stage to find the step
         return ""

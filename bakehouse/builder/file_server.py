@@ -24,6 +24,7 @@ from packaging.utils import canonicalize_name
 from bakehouse.engine.protocol import EngineHost
 from bakehouse.fetch.downloader import Fetcher, MissingError, StoppedError
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
+from bakehouse.util.files import open_file
 
 STUB_HOST = "stubs.bakehouse.invalid"
 """Host name of the stub repository in a base's sources list; apt reaches the server as a proxy for it."""
@@ -167,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
             if with_body:
                 self.wfile.write(body)
         else:
-            with content.open("rb") as file:
+            with open_file(content) as file:
                 self._send_headers("application/octet-stream", content.stat().st_size)
                 if with_body:
                     self.connection.sendfile(file)

@@ -7,7 +7,6 @@ whether a record contains the image that a tag points to.
 
 import contextlib
 import json
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import EngineError
 from bakehouse.plan.model import LATEST, BootstrappedBase, Image, reference_of
 from bakehouse.util.file_lock import exclusive
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import matching_paths, read_text, remove_file, remove_tree, write_whole
 from bakehouse.util.hashing import key_of
 
 
@@ -71,7 +70,7 @@ def read(project: ProjectSettings) -> ImageOwners:
     """Return the recorded owners of images. Directories that no longer exist own none."""
     path = _path(project)
     others: dict[str, Path] = {}
-    for other in sorted(path.parent.glob("*.json")):
+    for other in matching_paths(path.parent, "*.json"):
         root, names = _read(other)
         if other != path and root.is_dir():
             others |= dict.fromkeys(names, root)
@@ -89,12 +88,12 @@ def adopt(project: ProjectSettings) -> None:
     """Record the images of directories that no longer exist as images of the project; remove their state."""
     path = _path(project)
     with exclusive(_lock(project)):
-        for other in sorted(path.parent.glob("*.json")):
+        for other in matching_paths(path.parent, "*.json"):
             root, names = _read(other)
             if other != path and not root.is_dir():
                 _write(path, project.root, _read(path)[1] | names)
-                shutil.rmtree(state_of(root, project.user_state), ignore_errors=True)
-                other.unlink()
+                remove_tree(state_of(root, project.user_state))
+                remove_file(other)
 
 
 def _lock(project: ProjectSettings) -> Path:
@@ -107,7 +106,7 @@ def _path(project: ProjectSettings) -> Path:
 
 def _read(path: Path) -> tuple[Path, set[str]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
         return Path(content["directory"]), {*content["images"]}
     except FileNotFoundError:
         return Path(), set()

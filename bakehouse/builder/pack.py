@@ -15,7 +15,7 @@ from bakehouse.registry.layer_cache import LAYERS, CompressedLayer, LayerCache
 from bakehouse.registry.manifest import Form, Manifest, digest_of, parse, short
 from bakehouse.util.deadline import NEVER
 from bakehouse.util.file_lock import exclusive
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_bytes, write_whole
 from bakehouse.util.format import format_bytes
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter, detail
@@ -93,7 +93,7 @@ class Packer:
 
     def _known_config(self, digest: Digest) -> bytes | None:
         try:
-            config = self._config_path(digest).read_bytes()
+            config = read_bytes(self._config_path(digest))
         except OSError:
             return None
         # A damaged file counts as missing and is written again.

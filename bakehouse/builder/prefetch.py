@@ -18,6 +18,7 @@ from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import KINDS, RequiredFile, RequiredFiles, debs, required_files
 from bakehouse.fetch.sources import directory_of, is_mirror
 from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
+from bakehouse.util.files import make_directory
 from bakehouse.util.format import format_bytes, format_count, format_table
 from bakehouse.util.terminal import Reporter
 
@@ -54,7 +55,7 @@ def start_downloads(
 
 def download_packages(downloads: Downloads, packages: Sequence[Deb], directory: Path) -> None:
     """Download the packages of a base into a directory. Raises BuildError for missing ones."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     transfers = [downloads.fetcher.ask(deb) for deb in debs(packages)]
     for transfer in transfers:
         transfer.done.wait()

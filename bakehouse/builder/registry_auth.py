@@ -18,6 +18,7 @@ from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.registry import destination
 from bakehouse.registry.ecr_endpoints import is_ecr
 from bakehouse.registry.registry import Credentials
+from bakehouse.util.files import read_bytes
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
@@ -91,7 +92,7 @@ def pulled_bases(images: Iterable[Image]) -> Iterator[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        config = parse_json(path.read_bytes())
+        config = parse_json(read_bytes(path))
     except (OSError, ValueError):
         return {}
     return config if isinstance(config, dict) else {}

@@ -27,7 +27,7 @@ from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import debs, required_files
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import BootstrappedBase, Image
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import make_directory, read_text, write_whole
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.oci import Digest
 from bakehouse.util.tempdir import private_directory
@@ -81,7 +81,7 @@ def prepare(
 ) -> tuple[Rehearsal, ...]:
     """Create the stubs of images, and write the input files of BuildKit below `state`/rehearsal."""
     root = state / "rehearsal"
-    (root / "files").mkdir(parents=True, exist_ok=True)
+    make_directory(root / "files")
     rehearsals = []
     apt: set[str] = {*stub_bases.PROGRAMS}
     for image in images:
@@ -291,7 +291,7 @@ def _verify(
 
 def _stub_inputs(inputs: BuildInputs, text: str, directory: Path) -> BuildInputs:
     """Return the inputs with added settings of apt."""
-    before = inputs.secrets["apt"].read_text() if "apt" in inputs.secrets else ""
+    before = read_text(inputs.secrets["apt"]) if "apt" in inputs.secrets else ""
     path = directory / "apt"
     path.touch(mode=0o600)
     path.write_text(f"{before}{text}")

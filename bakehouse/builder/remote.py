@@ -7,7 +7,6 @@ built them.
 """
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from bakehouse.engine import buildx
 from bakehouse.engine.oci_layout import OciLayout
 from bakehouse.errors import BuildError, EngineError
 from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.util.files import read_text, remove_tree
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.oci import Digest
 
@@ -80,7 +80,7 @@ class RemoteBuild:
             directories = {name: self.context.project.images / name for name in self.images}
             steps = {
                 name: read_steps(
-                    (directory / "Dockerfile").read_text(encoding="utf-8"),
+                    read_text(directory / "Dockerfile"),
                     directory,
                     code_directory(self.context.project.output, name),
                 )
@@ -105,7 +105,7 @@ class RemoteBuild:
         selected = {self.output(name).directory for name in self.builders.names}
         for directory in (self.directory / "images").glob("*"):
             if directory not in selected:
-                shutil.rmtree(directory, ignore_errors=True)
+                remove_tree(directory)
 
     def _load(self, image: Image, digests: buildx.BakedImage, output: OciLayout) -> buildx.BakedImage:
         with heartbeat(self.context.progress.report, f"running: docker load of {image.reference}"):
@@ -170,6 +170,6 @@ def open_remote_build(
     with sent_files.alone(build.sent):
         # Remove partial images of an interrupted build
         for ingest in (*build.directory.glob("images/*/ingest"), build.directory / "shared/ingest"):
-            shutil.rmtree(ingest, ignore_errors=True)
+            remove_tree(ingest)
         yield build
         build.remove_old()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bakehouse.errors import Location, RecipeError
 from bakehouse.util import file_format
 from bakehouse.util.file_lock import exclusive
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_bytes, write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.json_reader import decode, parse_json
 
@@ -85,7 +85,7 @@ def load_runs(directory: Path) -> dict[str, Run]:
 def _load(path: Path) -> dict[str, tuple[Run, Any]]:
     """Return each run with its JSON object, which may have fields of a newer Bakehouse."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         return {}
     try:

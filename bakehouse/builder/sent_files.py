@@ -25,7 +25,7 @@ from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.plan.model import Image
 from bakehouse.util.file_lock import exclusive
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_text, write_whole
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.oci import Digest
 
@@ -123,7 +123,7 @@ class SentFiles:
     def _recorded(self, key: str) -> Digest | None:
         """Return an image that is in the layout under a key; None if it is not."""
         try:
-            digest = Digest(self._record(key).read_text().strip())
+            digest = Digest(read_text(self._record(key)).strip())
         except OSError:
             return None
         return digest if self.layout.has_image(digest) else None
@@ -134,7 +134,7 @@ class SentFiles:
     def _changes(self) -> int:
         """Return how often digests had to be changed, because a builder refused to resume a transfer."""
         try:
-            return int((self.directory / "changes").read_text())
+            return int(read_text(self.directory / "changes"))
         except (OSError, ValueError):
             return 0
 
@@ -213,6 +213,6 @@ def dockerfiles(
     texts, sets = {}, {}
     for image in images:
         directory = rendered / image.name
-        text = (directory / "Dockerfile").read_text(encoding="utf-8")
+        text = read_text(directory / "Dockerfile")
         texts[image.name], sets[image.name] = step_files.add_mounts(text, directory / "inputs", by_sha256)
     return texts, sets

@@ -20,6 +20,7 @@ from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.registry import destination
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
+from bakehouse.util.files import read_text
 from bakehouse.util.oci import check_names
 from bakehouse.util.terminal import Reporter
 
@@ -69,7 +70,7 @@ class StageCache:
         """Yield targets that end with a stage that is not in the repository."""
         if target.part_of:
             return
-        text = target.dockerfile or (self._directory(target.name) / "Dockerfile").read_text(encoding="utf-8")
+        text = target.dockerfile or read_text(self._directory(target.name) / "Dockerfile")
         for step in stage_ends(self._of_image(target.name)):
             if step.key not in self.keys | self._written:
                 cache = f"type=registry,ref={self.reference}:{step.key},{CACHE_EXPORT},ignore-error=true"
@@ -79,7 +80,7 @@ class StageCache:
     def _of_image(self, name: str) -> tuple[BuildStep, ...]:
         if name not in self._steps:
             directory = self._directory(name)
-            dockerfile = (directory / "Dockerfile").read_text(encoding="utf-8")
+            dockerfile = read_text(directory / "Dockerfile")
             code = code_directory(self.project.output, name)
             self._steps[name] = read_steps(dockerfile, directory, code)
         return self._steps[name]

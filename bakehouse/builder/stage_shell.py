@@ -13,6 +13,7 @@ from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import Image
+from bakehouse.util.files import read_text
 
 
 def build_stage(image: Image, stage: str, reference: str, context: BuildContext) -> StageCut:
@@ -23,7 +24,7 @@ def build_stage(image: Image, stage: str, reference: str, context: BuildContext)
     BuildError if a stage that it needs fails.
     """
     project = context.project
-    dockerfile = (project.images / image.name / "Dockerfile").read_text(encoding="utf-8")
+    dockerfile = read_text(project.images / image.name / "Dockerfile")
     write_code(image, project.output)
     require_modes(image, project.images, project.output)
     base_image.ensure_bases([image.base], context)
@@ -64,7 +65,7 @@ def _bake(target: buildx.Target, cut: StageCut | None, image: Image, context: Bu
         if cut is None:
             return target
         path = context.project.images / image.name / "Dockerfile"
-        return replace(target, dockerfile=cut.of(target.dockerfile or path.read_text(encoding="utf-8")))
+        return replace(target, dockerfile=cut.of(target.dockerfile or read_text(path)))
 
     def bake(targets: Sequence[buildx.Target]) -> dict[str, buildx.BakedImage]:
         return bake_with_inputs([cut_off(target) for target in targets], context)

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from bakehouse.engine import buildx
 from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.util import dockerfile_reader
+from bakehouse.util.files import read_text
 
 DIRECTORY = "/run/bakehouse"
 """Directory of the files in steps."""
@@ -92,6 +93,6 @@ def _files(
 ) -> dict[RequiredFile, None]:
     """Return the files that instructions, or the lists that they mount, name by sha256."""
     lists = (inputs / match["path"] for match in _LIST.finditer(text))
-    texts = [text, *(path.read_text(errors="replace") for path in lists if path.is_file())]
+    texts = [text, *(read_text(path, errors="replace") for path in lists if path.is_file())]
     named = _SHA256.findall("\n".join(texts))
     return {file: None for sha256 in named for file in required.get(sha256, ())}

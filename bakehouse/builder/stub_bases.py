@@ -17,7 +17,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.plan.dockerfile import RenderedFile, filled
 from bakehouse.plan.model import InstalledComponent
 from bakehouse.util.archive import Tree
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import make_directory, read_bytes, read_text, write_whole
 from bakehouse.util.oci import EPOCH
 
 _CODENAMES = {"18.04": "bionic", "20.04": "focal", "22.04": "jammy", "24.04": "noble", "26.04": "resolute"}
@@ -61,8 +61,8 @@ def write(need: StubBase, debian: str, root: Path) -> Path:
     directory = Path("bases", name.removeprefix(f"{BASES}/").replace("/", "-").replace(":", "-"))
     for file in context(need, debian):
         file.write(root / directory)
-    (root / directory / "tree").mkdir(exist_ok=True)
-    (root / directory / "debs").mkdir(exist_ok=True)
+    make_directory(root / directory / "tree")
+    make_directory(root / directory / "debs")
     target = {
         "context": str(directory),
         "platforms": ["linux/amd64"],
@@ -87,7 +87,7 @@ def context(need: StubBase, debian: str) -> tuple[RenderedFile, ...]:
     tree = {} if need.bootstrapped else _tree(need, provides)
     packages = () if need.bootstrapped else _distribution_packages(need, provides)
     dockerfile = filled(
-        (GENERIC / "base" / "Dockerfile.j2").read_text(),
+        read_text(GENERIC / "base" / "Dockerfile.j2"),
         need=need,
         debian=debian,
         host=STUB_HOST,
@@ -104,7 +104,7 @@ def context(need: StubBase, debian: str) -> tuple[RenderedFile, ...]:
     code = sorted((GENERIC / "base").glob("*.py"))
     return (
         RenderedFile("Dockerfile", dockerfile.encode()),
-        *(RenderedFile(path.name, path.read_bytes()) for path in code),
+        *(RenderedFile(path.name, read_bytes(path)) for path in code),
         *(
             RenderedFile(f"tree/{path}", data, is_executable=bool(mode & 0o100))
             for path, (data, mode) in sorted(tree.items())

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 from bakehouse.builder.stub_plan import StubFile
 from bakehouse.catalog.project import HOME
 from bakehouse.util.archive import Tree, gzip, tar
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_bytes, write_whole
 from bakehouse.util.oci import EPOCH, Sha256
 
 _ARCHIVES: Mapping[str, Callable[[bytes], bytes]] = {
@@ -162,9 +162,9 @@ def _tree(directory: Path) -> Tree:
             continue
         name = path.relative_to(directory).as_posix()
         if path.suffix == ".link":
-            tree[name.removesuffix(".link")] = (path.read_bytes(), 0)
+            tree[name.removesuffix(".link")] = (read_bytes(path), 0)
         elif path.is_file():
-            tree[name] = (path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644)
+            tree[name] = (read_bytes(path), 0o755 if path.stat().st_mode & 0o100 else 0o644)
     return tree
 
 

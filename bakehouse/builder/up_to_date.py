@@ -12,7 +12,7 @@ from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.buildx import BakedImage
 from bakehouse.engine.protocol import Engine
 from bakehouse.plan.model import LATEST, Image, RegistryBase, reference_of
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import files_below, matching_paths, read_bytes, write_whole
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
 
@@ -60,9 +60,9 @@ def record_build(built: BuiltImage, project: ProjectSettings) -> None:
 def kept_layers(project: ProjectSettings, engine: Engine) -> frozenset[str]:
     """Return the keys of the layers of images that were built here and that the engine still has."""
     keys: set[str] = set()
-    for path in (project.state / "built").glob("*.json"):
+    for path in matching_paths(project.state / "built", "*.json"):
         with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
-            content = parse_json(path.read_bytes())
+            content = parse_json(read_bytes(path))
             stored = engine.image(reference_of(path.stem, LATEST))
             if stored and stored.digest == content.get("stored"):
                 keys.update(map(str, content.get("layers", ())))
@@ -82,17 +82,17 @@ def _files(project: ProjectSettings, image: Image) -> str:
     """Return the sha256 of all files of an image that BuildKit reads; the key covers its training code."""
     directory = project.images / image.name
     digest = hashlib.sha256(image.key.encode())
-    for path in sorted(directory.rglob("*")):
+    for path in files_below(directory):
         name = path.relative_to(directory)
         if name.parts[0] in _BUILT_FROM and path.is_file():
-            content, is_executable = path.read_bytes(), bool(path.stat().st_mode & 0o100)
+            content, is_executable = read_bytes(path), bool(path.stat().st_mode & 0o100)
             digest.update(f"{name}\0{is_executable}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
 
 
 def _recorded(record: Path, files: str) -> BakedImage | None:
     try:
-        content = parse_json(record.read_bytes())
+        content = parse_json(read_bytes(record))
         is_current = content["files"] == files
         return BakedImage(Digest(content["stored"]), Digest(content["config"])) if is_current else None
     except (OSError, ValueError, KeyError, TypeError):

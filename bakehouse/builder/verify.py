@@ -23,7 +23,7 @@ from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import BuildError, Diagnostic
 from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_bytes, read_text, write_whole
 from bakehouse.util.hashing import key_of
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
@@ -180,7 +180,7 @@ def long_checks(image: Image) -> tuple[tuple[str, str], ...]:
         (part.component, name)
         for part in image.all_parts
         if part.smoke
-        for name in _LONG_CHECK.findall(part.smoke.read_text(encoding="utf-8"))
+        for name in _LONG_CHECK.findall(read_text(part.smoke))
     )
 
 
@@ -228,7 +228,7 @@ def _probe_spec(
         ),
         files={
             **files,
-            f"{_DIRECTORY}/checks.py": (PROBES / "checks.py").read_bytes(),
+            f"{_DIRECTORY}/checks.py": read_bytes(PROBES / "checks.py"),
             **(_probe_inputs(image) if options.with_checks else {}),
         },
         gpus=options.gpus,
@@ -384,21 +384,21 @@ def _surroundings(image: Image) -> str:
 
 
 def _bytes(part: InstalledComponent) -> bytes:
-    return part.smoke.read_bytes() if part.smoke else b""
+    return read_bytes(part.smoke) if part.smoke else b""
 
 
 def _probe_inputs(image: Image) -> dict[str, bytes]:
     """Return the libraries and facts of the checks of the whole image, by path in the container."""
-    facts = json.loads(_FACTS.read_bytes()) | {"targets": dict(image.gpu_targets)}
+    facts = json.loads(read_bytes(_FACTS)) | {"targets": dict(image.gpu_targets)}
     copies = ((packaging, "probe_packaging"), (elftools, "pyelftools/elftools"))
     own = {"own": [file.target for file in image.content.own_files], "allowed": image.content.allowed}
     return {
         f"{_DIRECTORY}/smoke/libraries.json": json.dumps(facts).encode(),
         f"{_DIRECTORY}/smoke/own_files.json": json.dumps(own).encode(),
         f"{_DIRECTORY}/smoke/requirements.json": json.dumps([*map(asdict, image.requirements)]).encode(),
-        f"{_DIRECTORY}/smoke/probe_secrets.py": Path(secrets.__file__).read_bytes(),
+        f"{_DIRECTORY}/smoke/probe_secrets.py": read_bytes(Path(secrets.__file__)),
         **{
-            f"{_DIRECTORY}/smoke/{name}/{path.relative_to(directory)}": path.read_bytes()
+            f"{_DIRECTORY}/smoke/{name}/{path.relative_to(directory)}": read_bytes(path)
             for library, name in copies
             for directory in (Path(str(library.__file__)).parent,)
             for path in directory.rglob("*.py")
@@ -409,7 +409,7 @@ def _probe_inputs(image: Image) -> dict[str, bytes]:
 def _read(record: Path) -> _Verification | None:
     """Return a record; None if it is missing or unreadable, because a verification takes seconds."""
     try:
-        verification = _Verification(**parse_json(record.read_bytes()))
+        verification = _Verification(**parse_json(read_bytes(record)))
     except (OSError, ValueError, TypeError):
         return None
     return verification if isinstance(verification.components, dict) else None

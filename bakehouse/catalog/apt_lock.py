@@ -14,6 +14,7 @@ from typing import NoReturn
 from urllib.parse import quote
 
 from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
+from bakehouse.util.files import matching_paths, read_text
 from bakehouse.util.oci import PLATFORM, PLATFORMS, architecture_of, platform_suffix
 
 DIRECTORY = "apt"
@@ -237,7 +238,7 @@ def apt_locks(roots: Iterable[Path]) -> dict[str, AptLock]:
     """Return the locks in recipe directories, by their names; packages of later ones replace earlier ones."""
     paths: dict[str, list[Path]] = {}
     for root in roots:
-        for path in sorted((root / DIRECTORY).glob(f"*{SUFFIX}")):
+        for path in matching_paths(root / DIRECTORY, f"*{SUFFIX}"):
             paths.setdefault(path.name.removesuffix(SUFFIX), []).append(path)
     return {suite: AptLock(suite, tuple(files)) for suite, files in paths.items()}
 
@@ -292,7 +293,7 @@ class LockFile:
 
     def stanzas(self) -> Iterator[tuple[int, dict[str, str]]]:
         try:
-            text = self.path.read_text(encoding="utf-8")
+            text = read_text(self.path)
         except (OSError, UnicodeDecodeError) as error:
             raise self.mistake(1, f"cannot read `{self.path.name}` as UTF-8 text") from error
         return stanzas(text, self.fail)

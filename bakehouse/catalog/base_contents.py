@@ -13,6 +13,7 @@ from bakehouse.catalog import base_image_lock
 from bakehouse.catalog.apt_lock import SUFFIX
 from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
+from bakehouse.util.files import matching_paths, read_text
 
 DIRECTORY = "bases"
 KEY_DIRECTORIES = ("/etc/ssh", "/root/.ssh")
@@ -43,11 +44,11 @@ def file_of(pinned: str) -> str:
 def read_contents(roots: Iterable[Path], digest: str) -> BaseContents | None:
     """Return the contents of a base; None without a record. Raises RecipeError if the record is invalid."""
     pattern = f"*-{digest.removeprefix('sha256:')[:8]}.txt"
-    paths = [path for root in roots for path in sorted((root / DIRECTORY).glob(pattern))]
+    paths = [path for root in roots for path in matching_paths(root / DIRECTORY, pattern)]
     if not paths:
         return None
     path, problems = paths[-1], Problems()
-    heading, *lines = path.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
+    heading, *lines = read_text(path, errors="replace").splitlines() or [""]
     if not (heading.startswith(_HEADING) and heading.endswith(f"@{digest}")):
         problems.add(_invalid(f"`{path.name}` begins with `{_HEADING}<base>@{digest}`", Location(path, 1, 1)))
     packages, keys = {}, set()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bakehouse.catalog.apt_lock import SUFFIX, AptLock, Deb, LockFile, NotLocked, apt_locks
 from bakehouse.errors import Problems, RecipeError
+from bakehouse.util.files import matching_paths
 
 DIRECTORY = "apt/bases"
 BASE, STEP, ADDS = "Base", "Step", "Adds"
@@ -110,7 +111,7 @@ def read_locks(roots: Iterable[Path]) -> AptLocks:
     bases = {}
     problems = Problems()
     for root in directories:
-        for path in sorted((root / DIRECTORY).glob(f"*{SUFFIX}")):
+        for path in matching_paths(root / DIRECTORY, f"*{SUFFIX}"):
             try:
                 pinned = _heading(path)
             except RecipeError as error:

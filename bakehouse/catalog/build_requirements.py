@@ -9,6 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.errors import Location
+from bakehouse.util.files import read_text
 from bakehouse.util.yaml_fields import Fields
 
 MARK = "#   built with "
@@ -41,7 +42,7 @@ def read_build_requirements(lock: Path) -> Mapping[str, tuple[Package, ...]]:
     A source distribution whose build requirements are unknown is left out.
     """
     try:
-        lines = lock.read_text(encoding="utf-8").splitlines()
+        lines = read_text(lock).splitlines()
     except (OSError, ValueError):
         return {}
     known: dict[str, tuple[Package, ...]] = {}

@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bakehouse.util.files import PROBE, write_whole
+from bakehouse.util.files import PROBE, READ, names_in, write_whole
 
 if TYPE_CHECKING:
     from bakehouse.catalog.catalog import Catalog
@@ -305,7 +305,12 @@ class _Record:
 
     def add(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Add the path of an audit event."""
-        if event not in ("open", "os.scandir", "os.listdir", PROBE) or isinstance(arguments[0], int | None):
+        if event not in ("open", "os.scandir", "os.listdir", PROBE, READ) or isinstance(
+            arguments[0], int | None
+        ):
+            return
+        # Steps of an `open_file`, which has its own event
+        if event == "open" and (arguments[2] & os.O_DIRECTORY or not Path(arguments[0]).is_absolute()):
             return
         path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100  # Path is slow
         directory, _, name = path.rpartition(os.sep)
@@ -323,7 +328,7 @@ class _Record:
         """Add all files below directories."""
         for directory in directories:
             for parent, below, names in os.walk(directory, followlinks=True):
-                below[:] = [name for name in below if name != "__pycache__"]
+                below[:] = [name for name in below if name != "__pycache__" and _is_listable(parent, name)]
                 self._read |= {parent, *(f"{parent}/{name}" for name in names)}
                 if len(self._read) > _MAX_FILES:
                     return
@@ -366,6 +371,15 @@ _hooked: list[bool] = []
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     for record in _records:
         record.add(event, arguments)
+
+
+def _is_listable(parent: str, name: str) -> bool:
+    """Return whether a directory is no link out of its repository."""
+    path = Path(parent, name)
+    try:
+        return not path.is_symlink() or bool(names_in(path))
+    except OSError:
+        return False
 
 
 def _status(path: str) -> Status:

@@ -28,6 +28,8 @@ from bakehouse.catalog.python_lock import platform_path
 from bakehouse.catalog.spec_reader import evidence, is_version, read_frozen, read_registries, read_spec
 from bakehouse.catalog.upstream import read_upstream
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
+from bakehouse.util.directory_handles import LinkError
+from bakehouse.util.files import files_below, matching_paths, read_bytes, read_text
 from bakehouse.util.oci import PLATFORM, platform_suffix
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
@@ -178,7 +180,7 @@ def read_directory(directory: Path, problems: Problems) -> Component:
 
 def component_directories(root: Path) -> list[Path]:
     """Return the directories of the components of a recipe directory, sorted."""
-    return sorted(path for path in (root / "components").glob("[!._]*") if path.is_dir())
+    return [path for path in matching_paths(root / "components", "[!._]*") if path.is_dir()]
 
 
 def load_catalog(
@@ -349,6 +351,7 @@ def read_component(fields: Fields, directory: Path) -> Component:
         )
     fields.finish()
     smoke = directory / "smoke.py"
+    _template(smoke, fields.problems)
     return Component(
         name=directory.name,
         summary=summary,
@@ -370,7 +373,10 @@ def read_component(fields: Fields, directory: Path) -> Component:
 
 def _template(path: Path, problems: Problems) -> str:
     try:
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
+        return read_text(path) if path.is_file() else ""
+    except LinkError as error:
+        problems.add(Diagnostic(f"cannot read `{path.name}`: {error.strerror}", Location(path, 1, 1)))
+        return ""
     except (OSError, UnicodeDecodeError):
         problems.add(Diagnostic(f"cannot read `{path.name}` as UTF-8 text", Location(path, 1, 1)))
         return ""
@@ -379,14 +385,15 @@ def _template(path: Path, problems: Problems) -> str:
 def _files(directory: Path, problems: Problems) -> dict[str, bytes]:
     """Read the files that the template of a component can copy or mount, by relative path."""
     files = {}
-    for path in sorted(directory.rglob("*")):
+    for path in files_below(directory):
         if not path.is_file() or "__pycache__" in path.parts:
             continue
         name = path.relative_to(directory).as_posix()
         try:
-            files[name] = path.read_bytes()
-        except OSError:
-            problems.add(Diagnostic(f"cannot read `{name}`", Location(path, 1, 1)))
+            files[name] = read_bytes(path)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            problems.add(Diagnostic(f"cannot read `{name}`: {reason}", Location(path, 1, 1)))
             continue
         if not _FILE.fullmatch(name):
             problems.add(Diagnostic(f"`{name}` is not a plain file name", Location(path, 1, 1)))

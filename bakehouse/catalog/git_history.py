@@ -19,6 +19,7 @@ from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.catalog.requirements_file import included_files
 from bakehouse.errors import Problems, RecipeError, UsageError
+from bakehouse.util.files import make_directory, matching_paths, read_bytes, remove_file
 from bakehouse.util.process import MISSING_PROGRAM
 from bakehouse.util.tempdir import scratch_directory
 from bakehouse.util.yaml_fields import Fields
@@ -195,7 +196,7 @@ class _Tree:
         for relative_path in new:
             mode, name = self._files[relative_path]
             path = self._directory / relative_path
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(path.parent)
             if mode != _LINK:
                 path.write_bytes(contents[name])
                 path.chmod(_FILES[mode])
@@ -206,7 +207,7 @@ class _Tree:
                 self._links.add(path)
         # New links can change the targets of others, so check all of them again.
         for path in [link for link in self._links if not any(self._inside([link]))]:
-            path.unlink()
+            remove_file(path)
             self._links.discard(path)
 
     def _is_safe(self, path: str) -> bool:
@@ -234,9 +235,9 @@ def _contents(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
 
 def _referenced(roots: Iterable[Path]) -> Iterator[Path]:
     """Yield the paths in recipes that may be outside the recipe directory, and included requirements."""
-    for path in (path for root in roots for path in (root / "images").glob("*.yaml")):
+    for path in (path for root in roots for path in matching_paths(root / "images", "*.yaml")):
         with contextlib.suppress(OSError):
-            content = path.read_bytes()
+            content = read_bytes(path)
             if b".." in content or b"requirements" in content:
                 yield from _named_by(path)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
-from bakehouse.util.files import display_path
+from bakehouse.util.files import display_path, read_bytes
 
 NAME = ".dockerignore"
 _MAX_BYTES = 1_000_000
@@ -68,7 +68,7 @@ class IgnoreFile:
 def read(path: Path) -> IgnoreFile:
     """Read a file; raise RecipeError with all invalid patterns, or if the file can't be read."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise RecipeError(
             f"cannot read `{path.name}`: {(error.strerror or str(error)).lower()}", Location(path, 1, 1)

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from bakehouse.errors import UsageError
+from bakehouse.util.files import read_text
 from bakehouse.util.oci import ARM64, PLATFORM
 from bakehouse.util.suggest import nearest
 
@@ -125,7 +126,7 @@ def _size(name: str) -> tuple[int, str]:
 @cache
 def _architectures() -> dict[str, str]:
     """Return the accelerator architecture of each instance type: `8.0`, `neuron 2`, `none` or `unknown`."""
-    return dict(json.loads(FILE.read_text(encoding="utf-8")))
+    return dict(json.loads(read_text(FILE)))
 
 
 def is_within(architecture: str, ranges: str) -> bool:

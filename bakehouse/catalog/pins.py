@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bakehouse.catalog.component import Artifact, BaseSource, Component, Registries, VariantSpec
 from bakehouse.errors import Location, Problems, RecipeError
-from bakehouse.util.files import is_file, write_whole
+from bakehouse.util.files import is_file, read_text, write_whole
 from bakehouse.util.oci import Digest, Sha256
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Mapping, Node, Scalar, load
@@ -87,7 +87,7 @@ def read_pins(roots: Iterable[Path], problems: Problems) -> Pins:
 
 def _sections(path: Path) -> Node:
     """Return the sections of a file that have entries: users may delete all of them."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_text(path, errors="replace").splitlines()
     if all(not line.strip() or line.lstrip().startswith("#") for line in lines):
         return Mapping((), Location(path, 1, 1))
     node = load(path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakehouse import __version__
 from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
-from bakehouse.util.files import expand_home, is_directory, is_file
+from bakehouse.util.files import expand_home, is_directory, is_file, read_text
 from bakehouse.util.oci import ECR_HOST, is_named, region_of
 from bakehouse.util.toml_table import TomlTable, key_location
 
@@ -250,7 +250,7 @@ def root_of(start: Path) -> Path | None:
 def _has_table(path: Path) -> bool:
     """Return whether a file has the table; it is parsed as TOML only if its lines are not enough."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError):
         return _table(path) is not None
     if "bakehouse" not in text:
@@ -263,7 +263,7 @@ def _table(path: Path) -> dict[str, object] | None:
     import tomllib
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         tools = tomllib.loads(text).get("tool", {})
     except OSError as error:
         reason = (error.strerror or str(error)).lower()

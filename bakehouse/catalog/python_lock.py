@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
+from bakehouse.util.files import read_text
 from bakehouse.util.hashing import Json, json_of
 from bakehouse.util.oci import PLATFORM, platform_suffix
 
@@ -95,7 +96,7 @@ class Lock:
     def first_line(self) -> str:
         """The first line of the file; empty if the file does not exist."""
         try:
-            return self.path.read_text(encoding="utf-8").partition("\n")[0]
+            return read_text(self.path).partition("\n")[0]
         except (OSError, UnicodeDecodeError):
             return ""
 
@@ -103,7 +104,7 @@ class Lock:
     def is_conflicted(self) -> bool:
         """Return whether git wrote both sides of a conflict into the file."""
         try:
-            return bool(conflict_marker(self.path.read_text(encoding="utf-8", errors="replace")))
+            return bool(conflict_marker(read_text(self.path, errors="replace")))
         except OSError:
             return False
 
@@ -170,7 +171,7 @@ def load_lock(
     Lines in sections for other images than `image` are left out.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except OSError:
         message = f"lock `{path.name}` does not exist"
         problems.add(Diagnostic(message, named_at, hint="run `bake lock`"))
@@ -238,7 +239,7 @@ def preferred_packages(path: Path, image: str | None = None) -> tuple[Package, .
     stays. Invalid lines are left out.
     """
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_text(path, errors="replace").splitlines()
     except OSError:
         return ()
     own: dict[str, Package] = {}

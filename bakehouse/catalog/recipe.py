@@ -32,7 +32,7 @@ from bakehouse.catalog.user_files import (
 )
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke, read_smoke
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
-from bakehouse.util.files import is_file
+from bakehouse.util.files import is_file, matching_paths, names_in
 from bakehouse.util.format import format_names
 from bakehouse.util.oci import PLATFORM, PLATFORMS, platform_suffix
 from bakehouse.util.suggest import suggestion
@@ -222,7 +222,7 @@ def read_recipes(
         is_inside = project is not None and root.is_relative_to(project)
         directory = root.relative_to(project).as_posix() if project and is_inside else root.name
         for path in sorted(
-            path for path in (root / "images").glob("*.*") if path.suffix in (".yaml", ".yml")
+            path for path in matching_paths(root / "images", "*.*") if path.suffix in (".yaml", ".yml")
         ):
             mistakes = problems[path] = Problems()
             families[path.stem], paths[path.stem] = [*known.get(path, ())], path
@@ -309,7 +309,7 @@ def read_recipe(
         # In a matrix, a variable can be the mistake
         other = "" if fields.has("name") else proposed_name(name)
         hint = f"call it `{other}`" if other else ""
-        if other and (file := f"{other}{path.suffix}") in (entry.name for entry in path.parent.iterdir()):
+        if other and (file := f"{other}{path.suffix}") in names_in(path.parent):
             hint = f"give it another name: `{file}` is next to it"
         fields.report(f"`{name}` is not an image name", fields.place("name"), label, hint)
     if fields.text("name", name) != name:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bakehouse.errors import PublishError
+from bakehouse.util.directory_handles import repository_of
+from bakehouse.util.files import read_bytes
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import ACCOUNT_HINT, check_names
 from bakehouse.util.toml_table import TomlTable
@@ -174,7 +176,7 @@ def _policy(table: TomlTable, name: str) -> Path | None:
         return None
     path = table.path.parent / name
     try:
-        rules = parse_json(path.read_bytes())["rules"]
+        rules = parse_json(read_bytes(path, within=repository_of(table.path)))["rules"]
         statuses = [str(rule["selection"]["tagStatus"]) for rule in rules]
     except OSError as error:
         table.report("lifecycle", f"cannot read `{name}`: {(error.strerror or str(error)).lower()}")

@@ -17,7 +17,8 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from bakehouse.catalog.python_lock import conflict_marker
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util import git
-from bakehouse.util.files import is_directory, is_file
+from bakehouse.util.directory_handles import LinkError, repository_of
+from bakehouse.util.files import is_directory, is_file, read_bytes, read_text
 from bakehouse.util.git import GitSource
 from bakehouse.util.suggest import suggestion
 
@@ -204,7 +205,7 @@ def included_files(path: Path) -> tuple[Path, ...]:
     if path.suffix == ".toml":
         return ()
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, encoding="utf-8-sig")
     except (OSError, ValueError):
         return ()
     names = []
@@ -256,7 +257,10 @@ class _Reader:
         """Read the content of a lock of another tool, which `bake lock` translates."""
         for path in (file.path, *included_files(file.path)):
             try:
-                self.contents.append(path.read_bytes())
+                self.contents.append(read_bytes(path))
+            except LinkError as error:
+                message = f"cannot read `{path.name}`: {error.strerror}"
+                self.problems.add(Diagnostic(message, file.location))
             except OSError:
                 message = f"`{path.name}` does not exist next to `{file.path.name}`"
                 hint = "uv needs both files"
@@ -265,11 +269,13 @@ class _Reader:
     def _read_project(self, file: RequirementsFile) -> None:
         """Read the dependencies of a pyproject.toml, with the selected extras and groups."""
         try:
-            data = file.path.read_bytes()
+            data = read_bytes(file.path)
             texts = project_dependencies(data.decode(), file)
         except (OSError, ValueError, RecursionError) as error:
             reason = str(error).splitlines()[0] if str(error) else "too deep"
             message = f"`{file.path.name}` is not a valid TOML file: {reason}"
+            if isinstance(error, LinkError):
+                message = f"cannot read `{file.path.name}`: {error.strerror}"
             self.problems.add(Diagnostic(message, Location(file.path, 1, 1)))
             return
         except RecipeError as error:
@@ -302,7 +308,10 @@ class _Reader:
             if (file := (path.resolve(), is_constraint)) in self._seen:
                 return
             self._seen.add(file)
-            data = path.read_bytes()
+            data = read_bytes(path, within=repository_of(named_at.path))
+        except LinkError as error:
+            self.problems.add(Diagnostic(f"cannot read `{path.name}`: {error.strerror}", named_at))
+            return
         except (OSError, ValueError):
             self.problems.add(Diagnostic(f"file `{path.name}` does not exist", named_at))
             return
@@ -405,7 +414,12 @@ class _Reader:
             hint = "run `pip wheel --no-deps FILE` and name the wheel"
             self.problems.add(Diagnostic(f"`{path.name}` is not a wheel", location, hint=hint))
             return None
-        text = f"{name} @ {path.resolve().as_uri()}"
+        repository, real = repository_of(location.path), path.resolve()
+        if repository and not real.is_relative_to(repository.resolve()):
+            message = f"`{path.name}` is outside the repository"
+            self.problems.add(Diagnostic(message, location, hint="copy the wheel into the repository"))
+            return None
+        text = f"{name} @ {real.as_uri()}"
         return RequiredPackage(f"{text} ; {marker.strip()}" if marker.strip() else text, location, hashes)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bakehouse.catalog.build_requirements import MARK
 from bakehouse.catalog.python_lock import conflict_marker, section_images, section_line
+from bakehouse.util.files import read_text
 
 _HEADING = re.compile(r"# of (?P<name>.+) sha256:(?P<sha256>[0-9a-f]{64}) for (?P<images>.+)")
 _FIRST_HEADING = re.compile(r"# of (?P<name>.+) sha256:(?P<sha256>[0-9a-f]{64})")
@@ -160,6 +161,6 @@ def _is_edited(text: str) -> bool:
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_text(path, errors="replace")
     except (OSError, ValueError):
         return None

@@ -17,7 +17,7 @@ from bakehouse.catalog import file_modes, ignore_file, spelling
 from bakehouse.catalog.ignore_file import IgnoreFile, State
 from bakehouse.catalog.secrets import Secret, secret_in_file
 from bakehouse.errors import Diagnostic, Location, RecipeError
-from bakehouse.util.files import is_directory, is_file
+from bakehouse.util.files import is_directory, is_file, open_file
 from bakehouse.util.format import format_count
 
 MAX_ENTRIES = 200_000
@@ -324,7 +324,7 @@ class _Reader:
         if self._bytes > limits.total_bytes:
             self._too_many(f"{limits.total_bytes // 1_000_000} MB")
         try:
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 secret = secret_in_file(file, path.as_posix(), self._target.format(name=name))
         except OSError as error:
             self._report(f"cannot read `{name}`: {(error.strerror or str(error)).lower()}")
@@ -371,7 +371,7 @@ def _built_in(path: Path, name: str) -> str:
         # Opening a pipe would wait for its writer.
         return ""
     try:
-        with tag.open("rb") as file:
+        with open_file(tag) as file:
             return f"caches ({name})" if file.read(len(_CACHE_TAG)) == _CACHE_TAG else ""
     except OSError:
         return ""

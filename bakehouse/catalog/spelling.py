@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bakehouse.util.files import is_directory, is_file
+from bakehouse.util.files import is_directory, is_file, names_in
 
 HINT = "rename one of them: macOS and Windows keep only one"
 
@@ -43,7 +43,7 @@ def as_listed(text: str, path: Path) -> str:
     directory, listed = path, list[str]()
     for name in reversed(written):
         directory = directory.parent
-        entries = [entry.name for entry in os.scandir(directory)] if os.access(directory, os.R_OK) else [name]
+        entries = names_in(directory) if os.access(directory, os.R_OK) else [name]
         same = [entry for entry in entries if _folded(entry) == _folded(name)]
         listed.insert(0, name if name in entries or not same else same[0])
     return "/".join([*(name for name in names if name == ".."), *listed])

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from bakehouse.catalog import ignore_file, spelling
 from bakehouse.catalog.source_tree import Limits, SourceTree, read_tree
 from bakehouse.errors import Diagnostic, Location, Reason
-from bakehouse.util.files import display_path, is_directory, is_file
+from bakehouse.util.files import display_path, is_directory, is_file, read_bytes
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Scalar
@@ -235,7 +235,7 @@ def _placed(tree: SourceTree, target: str, fields: Fields, spot: Location, name:
     placed: Placed = []
     for file in tree.files:
         try:
-            content = file.path.read_bytes()
+            content = read_bytes(file.path)
         except OSError as error:
             fields.report(f"cannot read `{file.name}`: {(error.strerror or str(error)).lower()}", spot)
             continue

@@ -1,7 +1,6 @@
 """Removes unneeded containers, networks, images and files of Bakehouse."""
 
 import contextlib
-import shutil
 
 from bakehouse.builder import image_owners, stage_cache
 from bakehouse.builder.build_steps import StepKey, read_steps
@@ -14,6 +13,7 @@ from bakehouse.plan import dockerfile
 from bakehouse.plan.model import Plan
 from bakehouse.plan.workspace import Workspace, raise_failures, require_project, select_own
 from bakehouse.registry.layer_cache import LAYERS, remove_unused
+from bakehouse.util.files import read_text, remove_tree
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.tempdir import scratch_directory
 from bakehouse.util.terminal import Reporter
@@ -80,7 +80,7 @@ def run(
     image_owners.forget(workspace.project, {*unneeded} - used - recorded)
     if everything:
         for directory in dict.fromkeys((workspace.project.output, workspace.project.state)):
-            shutil.rmtree(directory, ignore_errors=True)
+            remove_tree(directory)
             report(f"removed {directory}")
     if build_cache:
         stages = stage_cache.remove_unused(workspace.project, repository, _stages(workspace, plan))
@@ -120,7 +120,7 @@ def _stages(workspace: Workspace, plan: Plan) -> set[StepKey]:
             for image in plan.images
             for step in stage_cache.stage_ends(
                 read_steps(
-                    (root / image.name / "Dockerfile").read_text(encoding="utf-8"),
+                    read_text(root / image.name / "Dockerfile"),
                     root / image.name,
                     code_directory(root, image.name),
                 )

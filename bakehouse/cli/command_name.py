@@ -21,7 +21,7 @@ def typed_command() -> str:
     """Return `bake` if the PATH leads to the running program, else the path or module as it was typed."""
     typed = os.environ.get("BAKEHOUSE_COMMAND") or sys.argv[0]
     if Path(typed).parts[-2:] == ("bakehouse", "__main__.py") and not shutil.which("bake"):
-        return "python -m bakehouse"
+        return "python -P -m bakehouse"
     if Path(typed).name != "bake":
         return "bake"
     program = shutil.which("bake")

@@ -12,6 +12,7 @@ from bakehouse.dockerfile.account import AccountRow, Fate
 from bakehouse.dockerfile.choose import recipe_head, select
 from bakehouse.dockerfile.proposal import Proposal
 from bakehouse.dockerfile.translate import translate
+from bakehouse.util.files import read_text
 from bakehouse.util.format import format_count, format_table
 
 _MAX_CELL = 60
@@ -36,7 +37,7 @@ class ImportedDockerfile:
 
 def import_dockerfile(dockerfile: Path, name: str, recipe: Path, catalog: Catalog) -> ImportedDockerfile:
     """Return the recipe for a Dockerfile. `name` is the Dockerfile in messages."""
-    text = dockerfile.read_text(encoding="utf-8", errors="replace")
+    text = read_text(dockerfile, errors="replace")
     context = dockerfile.parent
     proposal = translate(text, context, catalog)
     selection = select(proposal, catalog)

@@ -38,6 +38,7 @@ from bakehouse.registry import destination, ecr_endpoints
 from bakehouse.registry.registry import open_client
 from bakehouse.util.aws import Access, Aws
 from bakehouse.util.deadline import OverdueError, bounded
+from bakehouse.util.files import read_text
 from bakehouse.util.format import format_count
 from bakehouse.util.oci import ECR_HOST, PLATFORMS
 
@@ -317,7 +318,7 @@ def _names_gpus(directories: Iterable[str]) -> bool:
     """Return whether a CDI specification has NVIDIA's GPUs."""
     for path in (path for directory in directories for path in sorted(Path(directory).glob("*"))):
         with contextlib.suppress(OSError):
-            if path.suffix in (".json", ".yaml") and CDI_GPU in path.read_text(errors="replace"):
+            if path.suffix in (".json", ".yaml") and CDI_GPU in read_text(path, errors="replace"):
                 return True
     return False
 
@@ -452,9 +453,9 @@ def _certificates(path: Path) -> str:
     """Return the number of certificates in a file or directory. Raises SourceError."""
     try:
         if path.is_dir():
-            text = "".join(file.read_text(errors="replace") for file in path.iterdir() if file.is_file())
+            text = "".join(read_text(file, errors="replace") for file in path.iterdir() if file.is_file())
         else:
-            text = path.read_text(errors="replace")
+            text = read_text(path, errors="replace")
         ssl.create_default_context(cadata="\n".join(_CERTIFICATE.findall(text)))
         count = len(_CERTIFICATE.findall(text))
     except ssl.SSLError as error:

@@ -14,7 +14,7 @@ from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import required_files
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Selection
-from bakehouse.util.files import expand_home
+from bakehouse.util.files import expand_home, make_directory
 from bakehouse.util.format import format_bytes, format_seconds
 from bakehouse.util.heartbeat import SILENT_SECONDS
 from bakehouse.util.terminal import Redrawn, Reporter
@@ -120,7 +120,7 @@ def select_fetchable(images: Sequence[Image], patterns: Sequence[str]) -> tuple[
 def _writable(directory: Path) -> Path:
     """Create a directory if it does not exist. Raises UsageError if it is not writable."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         reason = "" if os.access(directory, os.W_OK | os.X_OK) else "permission denied"
     except FileExistsError:
         reason = "it is a file"

@@ -17,7 +17,7 @@ from bakehouse.dockerfile.bases import DEFAULT_BASE
 from bakehouse.dockerfile.choose import ChosenComponents, recipe_head
 from bakehouse.errors import Location, RecipeError, UsageError
 from bakehouse.lock.base_description import component_name
-from bakehouse.util.files import is_file, write_whole
+from bakehouse.util.files import is_file, read_text, write_whole
 from bakehouse.util.format import format_count, format_table
 
 RECIPES = "training-images"
@@ -101,7 +101,7 @@ def run(
     created = Created(name or _default_name(root))
     _check_name(created.name)
     pyproject = root / "pyproject.toml"
-    old = pyproject.read_text(encoding="utf-8") if is_file(pyproject) else ""
+    old = read_text(pyproject) if is_file(pyproject) else ""
     new, directory = with_settings(old, pyproject)
     recipe = root / directory / "images" / f"{created.name}.yaml"
     files: dict[Path, str] = {}
@@ -266,7 +266,7 @@ def first_recipe(name: str, root: Path, recipe: Path, selection: ChosenComponent
 def _ignore(root: Path, created: Created) -> None:
     """Add the paths of Bakehouse to .gitignore, unless it ignores them."""
     path = root / ".gitignore"
-    text = path.read_text(encoding="utf-8") if is_file(path) else ""
+    text = read_text(path) if is_file(path) else ""
     lines = {line.strip().strip("/") for line in text.splitlines()}
     missing = [entry for entry in IGNORED if entry.strip("/") not in lines]
     if not missing:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from bakehouse.errors import UsageError
+from bakehouse.util.files import read_text
 from bakehouse.util.json_reader import parse_json
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def read_distribution(text: str) -> Mapping[str, object] | None:
         return {text: {"enabled": True}}
     if not text.lstrip().startswith("{"):
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path)
         except (OSError, UnicodeDecodeError):
             hint = "use a launcher such as `torch_distributed`, JSON or a JSON file"
             _refuse(f"cannot read `{path}` as a distribution", hint)

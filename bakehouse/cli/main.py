@@ -19,8 +19,9 @@ from bakehouse.cli import command_line, completion, diagnostics, help_text
 from bakehouse.cli.command_name import as_typed
 from bakehouse.cli.tasks.collection import GROUPS
 from bakehouse.cli.tasks.declare import Exit
-from bakehouse.errors import BakehouseError, Diagnostic
+from bakehouse.errors import BakehouseError, Diagnostic, RecipeError
 from bakehouse.util import terminal
+from bakehouse.util.directory_handles import LinkError
 from bakehouse.util.format import format_bytes
 from bakehouse.util.tempdir import is_temporary
 
@@ -52,6 +53,12 @@ def run(words: Sequence[str]) -> int:
         # The reader, such as `head`, has ended.
         _discard_output()
         return 141
+    except LinkError as error:
+        message = f"cannot use `{error.filename}`: {error.strerror}"
+        hint = "replace the link with a file or a directory of the repository"
+        failure = RecipeError(message, hint=hint if "link" in str(error.strerror) else "")
+        diagnostics.write_failure(failure, sys.stderr)
+        return failure.exit_code
     except OSError as error:
         if error.errno not in _MACHINE_ERRORS:
             raise

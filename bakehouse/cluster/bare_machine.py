@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bakehouse.builder.verify import PROBES
 from bakehouse.cluster.remote_smoke import RemoteSmoke
+from bakehouse.util.files import read_text
 
 ARCHIVE = "rootfs.tar.gz"
 """Name of the file with the root file system, next to the script."""
@@ -49,7 +50,7 @@ def bare_script(remote: RemoteSmoke, root: RootFileSystem, seconds: int) -> str:
         remote.script().decode() + _END,
         "}",
     ]
-    return "\n".join(lines) + "\n" + _PROBE.read_text()
+    return "\n".join(lines) + "\n" + read_text(_PROBE)
 
 
 def _gpu_variables(remote: RemoteSmoke) -> dict[str, str]:

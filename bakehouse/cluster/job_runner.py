@@ -15,6 +15,7 @@ from bakehouse.cluster.job import LIMITED, ML, MOUNTS, NetworkPartition, Trainin
 from bakehouse.cluster.ranks import RankEvent, SplitLog, read_events, split_log
 from bakehouse.engine.protocol import Container, ContainerExit, ContainerSpec, Engine
 from bakehouse.errors import EngineError
+from bakehouse.util.files import open_file, read_text, write_whole
 
 STOP_GRACE = 3.0
 _KILLED = 137
@@ -223,7 +224,7 @@ class _Monitor:
             return moment <= now
         text = moment.encode()
         for host in self._hosts:
-            with contextlib.suppress(FileNotFoundError), (self._logs / f"{host}.log").open("rb") as log:
+            with contextlib.suppress(FileNotFoundError), open_file(self._logs / f"{host}.log") as log:
                 log.seek(self._searched.get((moment, host), 0))
                 if text in log.read():
                     return True
@@ -274,9 +275,9 @@ def split_logs(job: TrainingJob, directory: Path) -> tuple[dict[str, str], dict[
     logs, rank_logs = {}, {}
     for host in job.host_names:
         index = job.rank_hosts.index(host) if host in job.rank_hosts else 0
-        logs[host] = (directory / f"{host}.log").read_text(errors="replace")
+        logs[host] = read_text(directory / f"{host}.log", errors="replace")
         rank_logs[host] = split_log(logs[host], index * job.processes_per_host)
         for rank, text in rank_logs[host].ranks.items():
             # mpirun prints the output of all hosts' ranks on its own host.
-            (directory / f"{job.host_of(rank)}-rank-{rank}.log").write_text(text)
+            write_whole(directory / f"{job.host_of(rank)}-rank-{rank}.log", text)
     return logs, rank_logs

@@ -39,6 +39,7 @@ from bakehouse.cluster.smoke_results import (
 from bakehouse.errors import SmokeError
 from bakehouse.plan.model import Image
 from bakehouse.util import archive_reader
+from bakehouse.util.files import read_bytes, read_text, write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.hashing import key_of
 from bakehouse.util.json_reader import parse_json
@@ -80,7 +81,7 @@ class RemoteSmoke:
         """Return the script that runs the checks; it contains all their files."""
         plan = {**self._plan(), "token": secrets.token_hex(16)}
         text = base64.b64encode(zlib.compress(json.dumps(plan, sort_keys=True).encode(), 9)).decode()
-        return _PROBE.read_bytes() + f'\n\nif __name__ == "__main__":\n    main("{text}")\n'.encode()
+        return read_bytes(_PROBE) + f'\n\nif __name__ == "__main__":\n    main("{text}")\n'.encode()
 
     def report(self, document: Mapping[str, Any], logs: Path, machine: str, origin: str) -> SmokeReport:
         """Evaluate the results of the script. Checks without a result are listed as unfinished.
@@ -171,7 +172,7 @@ class RemoteSmoke:
             "join_seconds": JOIN_SECONDS,
         }
         # The script itself decides what a result means.
-        return {**plan, "id": key_of(plan, _PROBE.read_text())}
+        return {**plan, "id": key_of(plan, read_text(_PROBE))}
 
     def _steps(self, startup: Startup, blobs: dict[str, str]) -> Iterator[dict[str, Any]]:
         """Yield the steps of the script: first the components, because jobs leave files in the container."""
@@ -197,7 +198,7 @@ class RemoteSmoke:
 
     def _components(self, run: Mapping[str, Any], log: Path) -> tuple[CheckResult, ...]:
         [host] = run["hosts"].values()
-        log.write_text(host["log"])
+        write_whole(log, host["log"])
         code = host["exit_code"]
         end = f"exited with {code}" if code is not None else f"no result within {run['seconds']:g} s"
         probes = verify.check_results(self.image, host["answers"], run["seconds"], log, end)
@@ -250,7 +251,7 @@ def _channels(job: TrainingJob) -> dict[str, dict[str, bytes]] | None:
         return None
     return {
         name: {
-            str(path.relative_to(directory)): path.read_bytes()
+            str(path.relative_to(directory)): read_bytes(path)
             for path in sorted(Path(directory).rglob("*"))
             if path.is_file()
         }
@@ -261,7 +262,7 @@ def _channels(job: TrainingJob) -> dict[str, dict[str, bytes]] | None:
 def _job_result(job: TrainingJob, run: Mapping[str, Any], directory: Path) -> JobResult:
     """Return the result of a check as if its job had run here."""
     for host in job.host_names:
-        (directory / f"{host}.log").write_text(run["hosts"][host]["log"])
+        write_whole(directory / f"{host}.log", run["hosts"][host]["log"])
     logs, rank_logs = split_logs(job, directory)
     results = [(host, run["hosts"][host]) for host in job.host_names]
     return JobResult(

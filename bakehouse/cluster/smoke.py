@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import os
 import platform
-import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +33,7 @@ from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import SmokeError, UsageError
 from bakehouse.plan.model import Image
 from bakehouse.util import file_lock
+from bakehouse.util.files import make_directory, remove_tree
 from bakehouse.util.format import format_seconds
 from bakehouse.util.heartbeat import SILENT_SECONDS
 from bakehouse.util.oci import Digest
@@ -266,6 +266,6 @@ def _line(result: CheckResult) -> str:
 
 def empty_directory(path: Path) -> Path:
     """Return a directory that exists and is empty."""
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(parents=True)
+    remove_tree(path)
+    make_directory(path)
     return path

@@ -9,6 +9,7 @@ from bakehouse.catalog.gpu_checks import EFA_BANDWIDTH
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke, toolkit_starts_torchrun
 from bakehouse.cluster.job import CODE_CHANNEL, CODE_DIRECTORY, ML, TrainingJob, homogeneous
 from bakehouse.plan.model import Image
+from bakehouse.util.files import read_bytes
 from bakehouse.util.oci import Digest
 
 _CODE = f"{ML}/input/data/{CODE_CHANNEL}"
@@ -115,7 +116,7 @@ def job_checks(
 
 
 def _script(name: str) -> dict[str, bytes]:
-    return {file: (PROBES / file).read_bytes() for file in (name, "job_record.py")}
+    return {file: read_bytes(PROBES / file) for file in (name, "job_record.py")}
 
 
 def _probe_check(

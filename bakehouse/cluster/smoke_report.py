@@ -14,7 +14,7 @@ from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
 from bakehouse.errors import Diagnostic, Reason, SmokeError
 from bakehouse.util import file_format
-from bakehouse.util.files import display_path, is_file, write_whole
+from bakehouse.util.files import display_path, is_file, matching_paths, read_bytes, write_whole
 from bakehouse.util.format import format_count, format_names
 from bakehouse.util.json_reader import decode, parse_json
 from bakehouse.util.oci import Digest
@@ -154,7 +154,7 @@ def load_all(state: Path, digest: Digest, *, only_recent: bool = False) -> Smoke
     """
     own = load(state, digest)
     reports = [own] if own else []
-    reports += [_read(path, digest) for path in sorted(_directory(state, digest).glob("*.json"))]
+    reports += [_read(path, digest) for path in matching_paths(_directory(state, digest), "*.json")]
     if only_recent:
         reports = [_drop_stale_passes(report) for report in reports]
     return merge_reports(reports) if reports else None
@@ -162,7 +162,7 @@ def load_all(state: Path, digest: Digest, *, only_recent: bool = False) -> Smoke
 
 def has_passed(state: Path, image: str) -> bool:
     """Return whether any build of an image passed a smoke test on this machine."""
-    for path in (state / "smoke").glob("*.json"):
+    for path in matching_paths(state / "smoke", "*.json"):
         with contextlib.suppress(SmokeError):
             report = _read(path)
             if report.image == image and report.passed:
@@ -357,7 +357,7 @@ def _read(path: Path, digest: Digest | None = None) -> SmokeReport:
 def _read_file(path: Path) -> ReportFile:
     """Return the content of a file. Raises SmokeError if it is invalid."""
     try:
-        document = parse_json(path.read_bytes())
+        document = parse_json(read_bytes(path))
         file_format.require_known(document, _FORMAT)
         seal = decode(document, _Seal)
         content = {name: value for name, value in document.items() if name not in (_HASH, _SIGNATURE)}
@@ -377,7 +377,7 @@ def _read_file(path: Path) -> ReportFile:
 def _is_older(path: Path) -> bool:
     """Return whether a file is a report in a format before those with a sha256."""
     try:
-        document = parse_json(path.read_bytes())
+        document = parse_json(read_bytes(path))
         return (
             isinstance(document, dict)
             and not {_HASH, file_format.KEY} & document.keys()

@@ -16,6 +16,7 @@ from bakehouse.cluster.nccl_log import SOCKET, read_transports
 from bakehouse.cluster.ranks import RankFailure, RankStep, first_failure, format_ranks, ranks_without
 from bakehouse.cluster.smoke_checks import SmokeCheck
 from bakehouse.cluster.smoke_report import CheckResult
+from bakehouse.util.files import read_text
 from bakehouse.util.format import format_names, format_seconds
 
 COMPONENTS = "components"
@@ -105,7 +106,7 @@ def evaluate_user_job(check: SmokeCheck, job: TrainingJob, result: JobResult, lo
 
 def component_results(probes: ProbeResults) -> tuple[CheckResult, ...]:
     """Return a result for all versions, and one for each check of a component."""
-    log = probes.log.read_text(errors="replace") if probes.log.exists() else ""
+    log = read_text(probes.log, errors="replace") if probes.log.exists() else ""
     wrong = [version for version in probes.versions if not version.matches]
     is_tested = any(version.installed is not None for version in probes.versions)
     outcome = Outcome.FAILED if wrong else Outcome.PASSED if is_tested else Outcome.NOT_TESTED

@@ -19,7 +19,7 @@ from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.cluster.scheduled_job import ScheduledJob
 from bakehouse.cluster.slurm_job import batch_script
 from bakehouse.errors import EngineError, SmokeError, UsageError
-from bakehouse.util.files import display_path
+from bakehouse.util.files import display_path, make_directory, read_bytes, write_whole
 from bakehouse.util.hashing import key_of
 from bakehouse.util.terminal import Reporter
 from bakehouse.util.yaml_writer import dump_documents
@@ -112,19 +112,19 @@ class PrintedJob:
 
 def write_job(runner: str, remote: RemoteSmoke, directory: Path, seconds: int) -> PrintedJob:
     """Write the script and a job that runs it, and return how to start it."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     script = directory / _SCRIPT
-    script.write_bytes(remote.script())
+    write_whole(script, remote.script())
     scheduled = scheduled_job(runner, remote, script, seconds)
     name, log = scheduled.name, directory / "results.log"
     if runner == "slurm":
         job = directory / "job.sbatch"
         text = batch_script(scheduled)
-        job.write_text(text)
+        write_whole(job, text)
         return PrintedJob(job, (f"sbatch --wait {_quoted(job)}",), directory / "results.json", text)
     job = directory / "job.yaml"
     text = dump_documents(kubernetes_manifests(scheduled))
-    job.write_text(text)
+    write_whole(job, text)
     commands = (
         # `apply` would copy the script into an annotation, which has a limit.
         f"kubectl create -f {_quoted(job)}",
@@ -137,7 +137,7 @@ def write_job(runner: str, remote: RemoteSmoke, directory: Path, seconds: int) -
 def write_bare_script(remote: RemoteSmoke, root: RootFileSystem, directory: Path, seconds: int) -> PrintedJob:
     """Write the script for a machine without a container engine next to the image's files."""
     script = directory / "smoke.sh"
-    script.write_text(bare_script(remote, root, seconds))
+    write_whole(script, bare_script(remote, root, seconds))
     results = directory / RESULTS
     commands = (
         f"scp {_quoted(directory / ARCHIVE)} {_quoted(script)} gpu-host:",
@@ -157,7 +157,7 @@ def scheduled_job(runner: str, remote: RemoteSmoke, script: Path, seconds: int) 
         seconds,
         gpus=remote.gpus,
         directory=_MOUNT,
-        files={_SCRIPT: script.read_bytes()},
+        files={_SCRIPT: read_bytes(script)},
         mounts={_MOUNT: str(script.parent.resolve())},
         shared_memory_mib=_SHARED_MEMORY_MIB,
         hostname="algo-1",

@@ -26,7 +26,7 @@ from bakehouse.dockerfile.shell import (
     unquoted,
 )
 from bakehouse.util.dockerfile_reader import Instruction
-from bakehouse.util.files import is_file
+from bakehouse.util.files import is_file, read_text
 
 _SHELLS = ("sh", "bash", "dash", "zsh")
 _PREFIXES = ("sudo", "exec", "command", "time", "nice", "eatmydata")
@@ -1262,7 +1262,7 @@ class RunTranslator:
 
     def _read_requirements(self, source: str, line: int) -> None:
         """Add the components that a requirements file names; list its options."""
-        text = (self._context / source).read_text(encoding="utf-8", errors="replace")
+        text = read_text(self._context / source, errors="replace")
         index = ""
         for number, row in enumerate(text.splitlines(), 1):
             option = re.match(r"\s*(-{1,2}[a-z-]+)(?:[\s=]+(\S+))?", row)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.errors import EngineError
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import make_directory, write_whole
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.terminal import Reporter, detail
 
@@ -146,7 +146,7 @@ class Apt:
 
     def _run(self, arguments: Sequence[str], failure: str, report: Reporter) -> None:
         command = ["apt-get", *self.options, "-o", "DPkg::Lock::Timeout=300", *arguments]
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(self.log.parent)
         with self.log.open("a") as log:
             log.write(f"\n$ {' '.join(command)}\n")
             log.flush()

@@ -10,7 +10,7 @@ from bakehouse.engine.buildkit_events import TAIL_LINES, Step
 from bakehouse.engine.docker_errors import NO_BRIDGE, NO_BRIDGE_HINT, no_bridge
 from bakehouse.engine.step_output import command_of, telling_lines
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, EngineError, Location, Reason
-from bakehouse.util.files import display_path, write_whole
+from bakehouse.util.files import display_path, read_text, write_whole
 
 _FRAME = re.compile(r"^\S+:(?P<line>\d{1,9})\n-{8,}\n(?P<code>(?:.*\n)*?)-{8,}$", re.MULTILINE)
 _FRAME_LINE = re.compile(r" *(?P<number>\d{1,9}) \| (?:>>> |    )?(?P<text>.*)")
@@ -184,7 +184,7 @@ def explain(
         error = LayerLost.of(*diagnostics)
         error.stages = frozenset(cause.stage for cause in lost if cause.stage)
         files = {dockerfiles[name] for cause in lost for name in cause.images}
-        texts = [file.read_text(encoding="utf-8") for file in files if file.is_file()]
+        texts = [read_text(file) for file in files if file.is_file()]
         error.read = frozenset(name for text in texts for name in _read_by(error.stages, text))
         return error
     if any(_PARTIAL.search(cause.evidence) for cause in causes):
@@ -261,7 +261,7 @@ def _write_log(cause: _Cause, logs: Path) -> Path:
 
 def _lines_after(location: Location) -> tuple[str, ...]:
     """Return the lines of a here-document, which begins in the instruction at a location."""
-    lines = location.path.read_text().splitlines()[location.line - 1 :]
+    lines = read_text(location.path).splitlines()[location.line - 1 :]
     start = next((index for index, line in enumerate(lines) if "<<" in line), None)
     return tuple(lines[start + 1 :]) if start is not None else ()
 
@@ -328,7 +328,7 @@ def _location(text: str, dockerfiles: Iterable[Path]) -> Location | None:
     number = int(frame["line"])
     for path in dockerfiles:
         # buildx counts an empty line after the last newline.
-        lines = [*path.read_text().splitlines(), ""]
+        lines = [*read_text(path).splitlines(), ""]
         if 0 < number <= len(lines) and all(
             0 < other <= len(lines) and lines[other - 1] == text for other, text in quoted
         ):
@@ -344,14 +344,14 @@ def _origin(location: Location, stage: str, sources: Mapping[str, Path]) -> Loca
     """
     path, number = sources.get(stage), 0
     if path is None:
-        lines = location.path.read_text().splitlines()[: location.line]
+        lines = read_text(location.path).splitlines()[: location.line]
         match = next((match for line in _stage_lines(lines) if (match := _COMMENT.fullmatch(line))), None)
         if match is None:
             return None
         path, number = Path(match["path"]), int(match["line"] or 0)
     if not path.is_file():
         return None
-    lines = path.read_text().splitlines()
+    lines = read_text(path).splitlines()
     number = number or _most_similar_line(location.text, lines)
     return Location(path, number, 1, text=lines[number - 1]) if 0 < number <= len(lines) else None
 

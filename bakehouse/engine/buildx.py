@@ -14,6 +14,7 @@ from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, Layer
 from bakehouse.engine.buildkit_events import EXPORT, LOG_LINES, Event, Log, Output, Step, Tail, Tick, events
 from bakehouse.engine.docker_errors import require_client
 from bakehouse.util import process
+from bakehouse.util.files import make_directory, read_bytes, read_text
 from bakehouse.util.format import format_names
 from bakehouse.util.oci import PLATFORM, Digest
 from bakehouse.util.tempdir import private_directory
@@ -157,7 +158,7 @@ def _call(
             sources = {stage: file for target in targets for stage, file in target.sources.items()}
             dockerfiles = {target.name: _dockerfile(target, cwd) for target in targets}
             raise buildkit_errors.explain(reader.failure(), dockerfiles, sources, options.state / "logs")
-        results = json.loads(metadata.read_text())
+        results = json.loads(read_text(metadata))
     exported = (target for target in targets if target.target not in outputs and not target.part_of)
     return {target.name: _baked(results[target.target]) for target in exported}
 
@@ -266,20 +267,20 @@ def _write_shared_inputs(targets: Sequence[Target], cwd: Path, to: Path) -> tupl
     for target in targets:
         directory = _dockerfile(target, cwd).parent / "inputs"
         paths = [path for path in directory.rglob("*") if path.is_file()]
-        files = {path.relative_to(directory).as_posix(): path.read_bytes() for path in paths}
+        files = {path.relative_to(directory).as_posix(): read_bytes(path) for path in paths}
         if files and all(merged.get(path, content) == content for path, content in files.items()):
             merged |= files
             shared.append(target.target)
     if len(shared) < 2:
         return ()
     for path, content in merged.items():
-        (to / path).parent.mkdir(parents=True, exist_ok=True)
+        make_directory((to / path).parent)
         (to / path).write_bytes(content)
     return tuple(shared)
 
 
 def _dockerfile(target: Target, cwd: Path) -> Path:
-    definition = json.loads((cwd / target.bake_file).read_text())["target"][target.part_of or target.target]
+    definition = json.loads(read_text(cwd / target.bake_file))["target"][target.part_of or target.target]
     return Path(cwd, definition.get("context", "."), definition.get("dockerfile", "Dockerfile"))
 
 

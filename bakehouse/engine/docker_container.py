@@ -16,6 +16,7 @@ from bakehouse.engine import network_faults, tar
 from bakehouse.engine.docker_errors import require_client, translate_errors
 from bakehouse.engine.protocol import ContainerExit
 from bakehouse.errors import EngineError
+from bakehouse.util.files import make_directory
 
 if TYPE_CHECKING:
     from docker.errors import APIError
@@ -51,7 +52,7 @@ class DockerContainer:
     def start(self, log: Path, on_output: Callable[[bytes], None] = _ignore) -> None:
         from docker.errors import APIError
 
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(log.parent)
         with translate_errors("start a container"):
             try:
                 self._container.start()

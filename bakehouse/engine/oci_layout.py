@@ -15,7 +15,7 @@ from bakehouse.engine import image_load, usage_lock
 from bakehouse.engine.image_archive import READ_BYTES
 from bakehouse.engine.image_load import add_entry
 from bakehouse.engine.protocol import Engine
-from bakehouse.util.files import named_errors, temporary_file, write_whole
+from bakehouse.util.files import make_directory, named_errors, temporary_file, write_whole
 from bakehouse.util.oci import Digest, split_reference
 
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -44,7 +44,7 @@ class OciLayout:
         """Link the layers of an image into another layout on this disk, which then need not receive them."""
         for path in self._blobs(manifest)[1:]:
             link = other.directory / "blobs/sha256" / path.name
-            link.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(link.parent)
             with contextlib.suppress(FileExistsError):
                 link.hardlink_to(path)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bakehouse.errors import EngineError
 from bakehouse.util import archive_reader
+from bakehouse.util.files import make_directory
 from bakehouse.util.format import format_bytes
 from bakehouse.util.tempdir import temporary_directory
 
@@ -42,7 +43,7 @@ class TarEntry:
         target = directory / self.name
         file = self._archive.extractfile(self._member)
         if file and target.resolve().is_relative_to(directory.resolve()):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(target.parent)
             with target.open("wb") as copy:
                 shutil.copyfileobj(file, copy)
 

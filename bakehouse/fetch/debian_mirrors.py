@@ -19,6 +19,7 @@ from bakehouse.fetch import apt_config, pip_config
 from bakehouse.fetch.connection import PORTS, ConnectionSettings, Proxies, bundle_of, redacted
 from bakehouse.fetch.faults import Fault, SourceError
 from bakehouse.fetch.http_client import HttpClient
+from bakehouse.util.files import make_directory
 
 SECURITY = "Debian-Security"
 """Label of the archive of security updates."""
@@ -152,7 +153,7 @@ class DebianMirrors:
             files[path] = self._read(f"{root}/{place}")
         for name, content in files.items():
             file = to / "dists" / source.suite / name
-            file.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(file.parent)
             file.write_bytes(content)
 
     def _release(self, root: str) -> dict[str, bytes]:

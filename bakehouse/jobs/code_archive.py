@@ -14,7 +14,7 @@ from bakehouse.catalog.user_files import hint_of
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
 from bakehouse.jobs.rules import RuleViolation
-from bakehouse.util.files import is_directory
+from bakehouse.util.files import is_directory, open_file, read_bytes
 from bakehouse.util.format import format_names
 from bakehouse.util.terminal import Reporter
 
@@ -87,7 +87,8 @@ def pack(tree: SourceTree) -> Iterator[IO[bytes]]:
             # Targets of links do not exist in the image.
             with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1, dereference=True) as tar:
                 for file in tree.files:
-                    tar.add(file.path, file.name, recursive=False)
+                    with open_file(file.path) as content:
+                        tar.addfile(tar.gettarinfo(arcname=file.name, fileobj=content), content)
             archive.seek(0)
         yield archive
     finally:
@@ -99,7 +100,7 @@ def pack(tree: SourceTree) -> Iterator[IO[bytes]]:
 def read_files(tree: SourceTree) -> dict[str, bytes]:
     """Return the content of selected files by relative path."""
     with _translate_errors(tree.source):
-        return {file.name: file.path.read_bytes() for file in tree.files}
+        return {file.name: read_bytes(file.path) for file in tree.files}
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError, UsageError
 from bakehouse.util import yaml_reader
+from bakehouse.util.files import read_bytes
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.toml_table import key_location
@@ -66,7 +67,7 @@ def _read_table(project: ProjectSettings, name: str) -> JobDocument:
 
 def _read_file(path: Path) -> JobDocument:
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(

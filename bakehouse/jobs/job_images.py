@@ -17,6 +17,7 @@ from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, load
 from bakehouse.plan.workspace import Workspace, image_names, select
+from bakehouse.util.files import matching_paths
 
 if TYPE_CHECKING:
     # Its import takes long.
@@ -135,7 +136,7 @@ def _released(workspace: Workspace, record: ReleaseRecord) -> LaunchImage:
 
 def find_record(images: Path, uri: str) -> ReleaseRecord | None:
     """Return the release of the project with this URI."""
-    records = (_record(ledger, uri) for ledger in sorted(images.glob("*/releases.json")))
+    records = (_record(ledger, uri) for ledger in matching_paths(images, "*/releases.json"))
     return next((record for record in records if record), None)
 
 

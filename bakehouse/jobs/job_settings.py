@@ -1,8 +1,10 @@
 """Reader of Bakehouse's own keys of a job file."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from bakehouse.catalog.user_smoke import CHANNEL_NAME, CHANNEL_NAME_HINT
@@ -11,6 +13,7 @@ from bakehouse.errors import Diagnostic, Location, Problems, Reason, UsageError
 from bakehouse.jobs.api_fields import ApiField, flatten, missing_names, unknown_names
 from bakehouse.jobs.job_document import JobDocument, Keys, dotted
 from bakehouse.jobs.job_spec import S3, JobSpec
+from bakehouse.util.directory_handles import repository_of
 from bakehouse.util.files import expand_home, relative_path
 from bakehouse.util.format import format_names
 from bakehouse.util.suggest import suggestion
@@ -87,7 +90,7 @@ def read_settings(document: JobDocument) -> JobSettings:
         spec=JobSpec(
             sdk=table.text("sdk"),
             entry_point=table.text("entry_point"),
-            source_dir=_path(document, table.text("source_dir")),
+            source_dir=_source_dir(document, table),
             role=table.text("role"),
             instance_type=table.text("instance_type"),
             instance_count=table.number("instance_count", 1),
@@ -202,6 +205,17 @@ class _Table:
                         hint=suggestion(key, self._known) or f"use one of {', '.join(self._known)}",
                     )
                 )
+
+
+def _source_dir(document: JobDocument, table: _Table) -> str:
+    """Return the directory that is sent with the job, which must be in the repository of the file."""
+    path, repository = _path(document, table.text("source_dir")), repository_of(document.directory / "job")
+    is_local = path and not path.startswith(S3)
+    real = Path(os.path.abspath(path))  # noqa: PTH100  # Path keeps `..`
+    if is_local and repository and not real.is_relative_to(repository):
+        hint = "move it into the repository, or set `--source-dir`"
+        table.report("source_dir", "is outside the repository", hint)
+    return path
 
 
 def _path(document: JobDocument, text: str) -> str:

@@ -27,6 +27,7 @@ from bakehouse.jobs.instance_groups import check_groups, check_processes, check_
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.script_arguments import variable_name
 from bakehouse.util import python_source
+from bakehouse.util.files import read_bytes, read_text
 from bakehouse.util.suggest import suggestion
 
 REQUIREMENTS = "requirements.txt"
@@ -153,15 +154,15 @@ def channel(packages: Path, settings: DriverSettings) -> dict[str, bytes]:
     """Return the files of the channel `sm_drivers`, from a directory with the installed SDK."""
     drivers = packages / "sagemaker/train/container_drivers"
     files = {
-        path.relative_to(drivers).as_posix(): path.read_bytes()
+        path.relative_to(drivers).as_posix(): read_bytes(path)
         for path in sorted(drivers.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
     installer = packages / "sagemaker/core/utils/install_requirements.py"
-    files["scripts/install_requirements.py"] = installer.read_bytes()
+    files["scripts/install_requirements.py"] = read_bytes(installer)
     files["sourcecode.json"] = json.dumps(settings.source_code).encode()
     files["distributed.json"] = json.dumps(settings.distributed).encode()
-    templates = (packages / "sagemaker/train/templates.py").read_text(encoding="utf-8")
+    templates = read_text(packages / "sagemaker/train/templates.py")
     files["sm_train.sh"] = train_script(templates, settings).encode()
     return files
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from bakehouse.jobs import rules
 from bakehouse.jobs.rules import RuleViolation
 from bakehouse.util import python_source
+from bakehouse.util.files import read_bytes
 
 _FLAGS = ("store_true", "store_false", "store_const", "append_const", "count", "BooleanOptionalAction")
 """Actions of argparse that take no value."""
@@ -31,7 +32,7 @@ def flag_findings(script: Path, hyperparameters: Iterable[str]) -> Iterator[Rule
     Scripts that cannot be read or parsed are not checked.
     """
     try:
-        tree = python_source.parse(script.read_bytes())
+        tree = python_source.parse(read_bytes(script))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return
     flags = {name for call in ast.walk(tree) for name in _flag_names(call)}

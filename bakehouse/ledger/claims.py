@@ -20,6 +20,7 @@ from bakehouse import errors
 from bakehouse.errors import BakehouseError, Diagnostic, PublishError
 from bakehouse.ledger.s3_ledger import S3Ledger
 from bakehouse.ledger.store import Ledger, TeamLedger
+from bakehouse.util.files import make_directory, open_handle
 from bakehouse.util.json_reader import decode, parse_json
 
 LEASE = timedelta(seconds=60)
@@ -108,9 +109,9 @@ class _FileClaims:
     path: Path
 
     def take(self, awaited: int | None = None) -> Claim | Attempt:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(self.path.parent)
         with contextlib.ExitStack() as stack:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            handle = open_handle(self.path, os.O_RDWR | os.O_CREAT)
             stack.callback(os.close, handle)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -26,7 +26,7 @@ from bakehouse.ledger.releases import (
     newest_first,
     text_of,
 )
-from bakehouse.util.files import expand_home
+from bakehouse.util.files import expand_home, make_directory, matching_paths, write_whole
 from bakehouse.util.oci import is_named
 from bakehouse.util.suggest import suggestion
 
@@ -166,9 +166,9 @@ def _download(url: str, name: str, images: Path) -> None:
     team = S3Ledger(url, None)
     names = team.images()
     for image in names:
-        (images / image).mkdir()
+        make_directory(images / image)
         if image == name or (name in FRAMEWORKS and name not in names):
-            (images / image / "releases.json").write_text(text_of(team.records(image)), encoding="utf-8")
+            write_whole(images / image / "releases.json", text_of(team.records(image)))
 
 
 def newest(project: ProjectSettings, image: str, *, registry: str = "") -> ReleaseRecord:
@@ -188,7 +188,7 @@ def find(
     if records:
         record = _of_image(name, records, query)
     elif name in FRAMEWORKS:
-        record = _of_framework(name, sorted(images.glob("*/releases.json")), query)
+        record = _of_framework(name, matching_paths(images, "*/releases.json"), query)
     else:
         raise _not_released(images, name, recipes())
     return _location(record, query) or record
@@ -391,7 +391,7 @@ def _is_file_name(name: str) -> bool:
 
 
 def _not_released(images: Path, image: str, recipes: Iterable[str]) -> UsageError:
-    directories = [path.name for path in images.iterdir() if path.is_dir()] if images.is_dir() else []
+    directories = [path.name for path in matching_paths(images, "*") if path.is_dir()]
     names = {*directories, *recipes}
     if image in names:
         message, hint = f"`{image}` has not been released yet", f"run `bake release {image}`"

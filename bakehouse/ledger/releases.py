@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bakehouse.errors import Location, RecipeError
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import matching_paths, read_text, write_whole
 from bakehouse.util.json_reader import decode, parse_json
 from bakehouse.util.oci import PLATFORM, region_of
 
@@ -307,7 +307,7 @@ def former_names(images: Path) -> dict[str, str]:
     """Return the current names of renamed images, by former name, from the directory of the ledgers."""
     return {
         str(value.get("image")): path.parent.name
-        for path in sorted(images.glob("*/releases.json"))
+        for path in matching_paths(images, "*/releases.json")
         for value in _values(path)
         if value.get("image") != path.parent.name
     }
@@ -475,7 +475,7 @@ def _values(path: Path) -> list[dict[str, Any]]:
     """Return the unvalidated records of a ledger file."""
     text = ""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         document = parse_json(text)
         ledger = decode(document, _LedgerDocument)
     except FileNotFoundError:

@@ -23,7 +23,7 @@ from bakehouse.ledger.releases import (
 from bakehouse.ledger.s3_ledger import S3Ledger
 from bakehouse.plan.model import Image
 from bakehouse.util.file_lock import exclusive
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import make_directory, matching_paths, remove_directory, remove_file, write_whole
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
@@ -131,12 +131,12 @@ class FileLedger:
             for name in sorted((former, image)):
                 stack.enter_context(exclusive(lock_path(self._locks, name)))
             entries = {entry.identity: entry for entry in (*load_entries(old), *load_entries(path))}
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(path.parent)
             write_whole(path, text_of_entries(tuple(entries.values())))
-            old.unlink()
+            remove_file(old)
         with contextlib.suppress(OSError):
             # The directory is empty unless it has files of the user
-            old.parent.rmdir()
+            remove_directory(old.parent)
         return True
 
     def former_names(self) -> dict[str, str]:
@@ -147,7 +147,7 @@ class FileLedger:
         return image if self._path(image).is_file() else self.former_names().get(image, image)
 
     def images(self) -> tuple[str, ...]:
-        return tuple(sorted(path.parent.name for path in self.project.images.glob("*/releases.json")))
+        return tuple(path.parent.name for path in matching_paths(self.project.images, "*/releases.json"))
 
     def update(self, image: str, team: S3Ledger) -> tuple[ReleaseRecord, ...]:
         """Copy the team's records into an image's file; records that only the file has come first."""

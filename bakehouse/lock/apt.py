@@ -16,6 +16,7 @@ from bakehouse.errors import BuildError, ConflictError, Diagnostic, Location, Pr
 from bakehouse.fetch import apt_config
 from bakehouse.fetch.debian_mirrors import SECURITY, AptSource, DebianMirrors
 from bakehouse.lock.interpreter import MAX_LINES
+from bakehouse.util.files import read_bytes, read_text
 from bakehouse.util.oci import architecture_of
 from bakehouse.util.suggest import nearest
 from bakehouse.util.tempdir import private_directory
@@ -157,7 +158,7 @@ def resolve(
         if all(source.label == SECURITY for source in sources):
             raise BuildError.of(machine.mirrors.none_for(suite))
         indexes = {
-            f"{_MIRRORS}/{path.relative_to(directory).as_posix()}": path.read_bytes()
+            f"{_MIRRORS}/{path.relative_to(directory).as_posix()}": read_bytes(path)
             for path in directory.rglob("*")
             if path.is_file()
         }
@@ -200,7 +201,7 @@ def is_upgrade_target(deb: Deb, locked: Mapping[str, Deb], upgrade: Collection[s
 def locked_fields(kept: Iterable[Deb], paths: Iterable[Path]) -> list[Mapping[str, str]]:
     """Return the lock's fields of packages: apt can then choose them even if no mirror has them."""
     digests = {deb.sha256 for deb in kept}
-    locked = (fields for path in paths for _, fields in stanzas(path.read_text(encoding="utf-8")))
+    locked = (fields for path in paths for _, fields in stanzas(read_text(path)))
     return [fields for fields in locked if fields.get("SHA256") in digests]
 
 
@@ -285,7 +286,7 @@ def files_for(
     }
     own = {key: value for key, value in apt_config.settings().items() if key.lower() in _CARRIED}
     return {
-        RESOLVE.name: RESOLVE.read_bytes(),
+        RESOLVE.name: read_bytes(RESOLVE),
         "apt.conf": apt_config.written({**own, **settings}),
         "sources.list": "".join(f"{line}\n" for line in lines),
         "preferences": preferences,

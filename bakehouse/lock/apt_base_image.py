@@ -23,7 +23,7 @@ from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.planner import registry_host
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.resolver import resolve
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import remove_file, write_whole
 from bakehouse.util.terminal import Reporter
 
 _DOCKERFILE = """\
@@ -212,7 +212,7 @@ def _remove_others(
     for other in workspace.apt_locks.bases.values():
         is_unused = other.reference in references and other.pinned not in complete
         if is_unused and other.path.parent == directory:
-            other.path.unlink(missing_ok=True)
+            remove_file(other.path, missing_ok=True)
 
 
 def resolve_steps(

@@ -25,7 +25,7 @@ from bakehouse.plan.apt_packages import suite_lists
 from bakehouse.plan.workspace import Workspace, own_recipes
 from bakehouse.registry import registry_image
 from bakehouse.resolve.resolver import resolve
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_text, write_whole
 from bakehouse.util.format import in_images
 from bakehouse.util.terminal import Reporter
 
@@ -146,7 +146,7 @@ def _has_all(locked: AptLock, lists: Iterable[Sequence[str]]) -> bool:
 
 def _own_packages(path: Path) -> dict[str, Mapping[str, str]]:
     """Return the packages of a lock by name; none if the file does not exist."""
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    text = read_text(path) if path.is_file() else ""
     return {fields["Package"]: fields for _, fields in stanzas(text)}
 
 

@@ -29,7 +29,7 @@ from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.planner import registry_host
 from bakehouse.plan.workspace import Workspace, is_own
 from bakehouse.resolve.resolver import Resolution, resolve
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import matching_paths, read_text, remove_file, write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
 
@@ -123,10 +123,10 @@ def record(
 def _remove_former(current: Path, pinned: str) -> None:
     """Remove the records of other digests of a base, which its tag no longer points to."""
     heading = heading_of(pinned.partition("@")[0])
-    for path in current.parent.glob("*.txt"):
-        text = path.read_text(encoding="utf-8", errors="replace")
+    for path in matching_paths(current.parent, "*.txt"):
+        text = read_text(path, errors="replace")
         if path != current and text.startswith(f"{heading}@"):
-            path.unlink(missing_ok=True)
+            remove_file(path, missing_ok=True)
 
 
 def _read_packages(output: str) -> dict[str, str]:

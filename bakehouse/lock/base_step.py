@@ -11,6 +11,7 @@ from bakehouse.builder.build_inputs import BuildInputs, apt_inputs
 from bakehouse.engine import buildx, daemon_info, provision
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.plan.workspace import Workspace
+from bakehouse.util.files import make_directory, read_text
 from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
@@ -49,7 +50,7 @@ def run_step(
         bake_file = json.dumps({"target": {"packages": target}})
         contents = {"Dockerfile": dockerfile, "docker-bake.json": bake_file, **(files or {})}
         for path, content in contents.items():
-            (context / path).parent.mkdir(parents=True, exist_ok=True)
+            make_directory((context / path).parent)
             (context / path).write_bytes(content.encode() if isinstance(content, str) else content)
         buildx.export_files(
             buildx.Target(name, "packages", context / "docker-bake.json"),
@@ -65,4 +66,4 @@ def run_step(
         )
         # Names of maintainers may have any encoding. A link could lead to a file of this machine
         files_of_step = (path for path in output.iterdir() if path.is_file() and not path.is_symlink())
-        return {path.name: path.read_text("utf-8", "replace") for path in files_of_step}
+        return {path.name: read_text(path, errors="replace") for path in files_of_step}

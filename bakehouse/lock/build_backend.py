@@ -34,6 +34,7 @@ from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.planner import bootstrapped_bases
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.compatibility import FRAMEWORKS
+from bakehouse.util.files import read_bytes
 from bakehouse.util.oci import PLATFORM, Sha256
 from bakehouse.util.terminal import Reporter
 
@@ -96,9 +97,9 @@ class Backends:
             settings = BuildSettings(project.state, BuildInputs(), self.on_event)
             on_base = replace(index, python_version=version, platform=PLATFORM)
             for _ in range(_MAX_STEPS):
-                files: dict[str, str | bytes] = {f"sdist/{file.file}": sdist.read_bytes()}
+                files: dict[str, str | bytes] = {f"sdist/{file.file}": read_bytes(sdist)}
                 for wheel in _wheels(requirement, requires, on_base):
-                    files[f"wheels/{wheel.file}"] = _path(wheel, fetcher).read_bytes()
+                    files[f"wheels/{wheel.file}"] = read_bytes(_path(wheel, fetcher))
                 output = run_step(requirement, filled(_DOCKERFILE, base=base.reference), settings, files)
                 if "report.json" in output:
                     metadata = _metadata(requirement, output["report.json"])

@@ -17,7 +17,7 @@ from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.fetch.sources import DownloadConfig, Offer
 from bakehouse.lock.python import Index, resolve
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_bytes, read_text, write_whole
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.oci import Sha256
 from bakehouse.util.terminal import Reporter
@@ -110,7 +110,7 @@ def write_pin(pinned: Pinned, shift: int = 0) -> bool:
         texts[artifact.location] = pinned.sha256
     location, line = artifact.size_location if artifact.bytes is None else None, ""
     if location == artifact.location:
-        if is_in_flow(artifact.location.path.read_text(), location.line + shift, location.column):
+        if is_in_flow(read_text(artifact.location.path), location.line + shift, location.column):
             texts[location] = f"{pinned.sha256}, bytes: {pinned.bytes}"
         else:
             texts[location] = pinned.sha256
@@ -125,7 +125,7 @@ def _replace(pinned: Pinned, texts: Mapping[Location, str], shift: int, line: st
     """Replace text at locations of a file, and insert `line` below the sha256, in its column."""
     path = pinned.artifact.location.path
     # As bytes, because reading text would unify line endings
-    lines = path.read_bytes().decode().splitlines(keepends=True)
+    lines = read_bytes(path).decode().splitlines(keepends=True)
     pattern = re.compile(rf"(?P<quote>[\"']?)(?:{UNKNOWN}|{pinned.sha256})(?P=quote)(?=\s|,|\}}|$)")
     for location in texts:
         current = lines[location.line + shift - 1] if location.line + shift <= len(lines) else ""

@@ -17,6 +17,7 @@ from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Problems, R
 from bakehouse.lock.python import LockedFile
 from bakehouse.util import git
 from bakehouse.util.archive import Tree
+from bakehouse.util.files import make_directory
 from bakehouse.util.tempdir import scratch_directory
 from bakehouse.util.terminal import Reporter
 
@@ -142,7 +143,7 @@ def _local(
     sha256 = hashlib.sha256(data).hexdigest()
     sources[sha256] = source.text
     path = directory / sha256 / f"{line.name}.tar.gz"
-    path.parent.mkdir(exist_ok=True)
+    make_directory(path.parent)
     path.write_bytes(data)
     parsed = Parsed(line.text)
     parsed.url = path.as_uri()

@@ -16,6 +16,7 @@ from typing import Any
 from uv import find_uv_bin
 
 from bakehouse.errors import BuildError
+from bakehouse.util.files import read_text
 from bakehouse.util.tempdir import scratch_directory
 
 MAX_LINES = 20
@@ -94,4 +95,4 @@ def _description(python: str) -> str:
             raise BuildError(
                 f"uv cannot use the Python `{python}`", tail=tuple(result.stderr.splitlines()[-MAX_LINES:])
             )
-        return answer.read_text()
+        return read_text(answer)

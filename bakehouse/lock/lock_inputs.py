@@ -11,7 +11,7 @@ from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.requirements_file import Requirements
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.resolve.resolver import Resolution
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_bytes, write_whole
 from bakehouse.util.hashing import key_of
 from bakehouse.util.json_reader import decode, parse_json
 
@@ -65,13 +65,13 @@ def _listing(directory: str) -> list[tuple[str, int, int]] | None:
 
 
 def _hash_of(path: Path) -> str:
-    return sha256(path.read_bytes()).hexdigest()
+    return sha256(read_bytes(path)).hexdigest()
 
 
 def load_keys(state: Path) -> dict[str, str]:
     """Return the recorded keys by image; none if the record is missing or damaged."""
     try:
-        return decode(parse_json(_path(state).read_bytes()), dict[str, str])
+        return decode(parse_json(read_bytes(_path(state))), dict[str, str])
     except (OSError, ValueError):
         return {}
 

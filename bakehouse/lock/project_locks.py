@@ -3,6 +3,8 @@
 Nothing is resolved: the image gets the files that the lock names.
 """
 
+import glob
+import os
 import subprocess
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,6 +22,8 @@ from bakehouse.errors import BuildError, Diagnostic, Location, Problems, RecipeE
 from bakehouse.lock import interpreter
 from bakehouse.lock.python import Index, LockedFile, files_of, marker_environment
 from bakehouse.util import git
+from bakehouse.util.directory_handles import LinkError, repository_of
+from bakehouse.util.files import read_bytes, read_text
 
 _LOCK_VERSION = "1."
 
@@ -124,7 +128,7 @@ def project_files(
 
 def _packages(lock: RequirementsFile, index: Index, pruned: Sequence[str]) -> dict[str, ProjectPackage]:
     """Return the packages of a lock that an environment has, by normal name."""
-    text = _exported(lock, pruned) if lock.path.name == UV_LOCK else lock.path.read_text(encoding="utf-8")
+    text = _exported(lock, pruned) if lock.path.name == UV_LOCK else read_text(lock.path)
     try:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -140,7 +144,7 @@ def _packages(lock: RequirementsFile, index: Index, pruned: Sequence[str]) -> di
             map(canonicalize_name, (*content.get("default-groups", ()), *lock.groups))
         ),
     }
-    source = lock.path.read_text(encoding="utf-8").splitlines()
+    source = read_text(lock.path).splitlines()
     packages: dict[str, ProjectPackage] = {}
     for row in content.get("packages", ()):
         if "marker" in row and not Marker(row["marker"]).evaluate(environment, context="lock_file"):
@@ -179,6 +183,26 @@ def _spot(lock: RequirementsFile, lines: Sequence[str], name: str) -> Location:
     return Location(lock.path, 1, 1)
 
 
+def _require_members_inside(lock: RequirementsFile) -> None:
+    """Raise RecipeError if uv, whose errors quote lines, would read a project outside of the repository."""
+    directory, repository = lock.path.parent, repository_of(lock.path)
+    try:
+        content = tomllib.loads(read_text(lock.path))
+        workspace = tomllib.loads(read_text(directory / PROJECT))
+        globs = workspace.get("tool", {}).get("uv", {}).get("workspace", {}).get("members", ())
+        sources = [package["source"] for package in content.get("package", ())]
+        members = [*globs, *(path for source in sources for path in source.values())]
+        for path in sorted({str(path) for path in members if "://" not in str(path)}):
+            for member in glob.glob(f"{directory}/{path}/{PROJECT}"):  # noqa: PTH207  # an absolute path too
+                read_bytes(Path(member), within=repository)
+    except LinkError as error:
+        message = f"cannot read `{os.path.relpath(error.filename, directory)}`: {error.strerror}"
+        raise RecipeError(message, lock.location) from error
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        # uv reports it
+        return
+
+
 def _exported(lock: RequirementsFile, pruned: Sequence[str]) -> str:
     """Return a uv.lock as pylock.toml. uv reads the lock as it is, without a network."""
     command = [
@@ -188,6 +212,7 @@ def _exported(lock: RequirementsFile, pruned: Sequence[str]) -> str:
         *(word for group in lock.groups for word in ("--group", group)),
         *(word for name in pruned for word in ("--prune", name)),
     ]  # fmt: skip
+    _require_members_inside(lock)
     result = subprocess.run(
         command, env=interpreter.environment(), capture_output=True, text=True, check=False
     )

@@ -34,6 +34,7 @@ from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import interpreter
 from bakehouse.lock.index_conflicts import ChosenFile, refuse_conflicts
+from bakehouse.util.files import read_text
 from bakehouse.util.format import format_names
 from bakehouse.util.oci import ARM64, PLATFORM
 from bakehouse.util.suggest import nearest
@@ -415,7 +416,7 @@ def _run_uv(
             known[unknown[1]] = _metadata(unknown[1], index, is_alone="--no-deps" in options)
         if result.returncode != 0:
             raise _uv_error(result, requirements, constraints, index)
-        index.results[key] = _uv_rows(output.read_text(), options, index)
+        index.results[key] = _uv_rows(read_text(output), options, index)
         return index.results[key]
 
 

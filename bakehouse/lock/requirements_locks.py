@@ -1,5 +1,6 @@
 """The task `lock` for requirements: one lock for all images that use a requirements file."""
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ from bakehouse.lock.project_locks import check_python
 from bakehouse.lock.recipe_lock import LockedImage, lock_image
 from bakehouse.plan.workspace import Workspace, is_own
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
-from bakehouse.util.files import is_file, write_whole
+from bakehouse.util.files import is_file, read_bytes, write_whole
 from bakehouse.util.format import format_count, in_images, version_change
 from bakehouse.util.terminal import Reporter
 
@@ -126,7 +127,7 @@ def lock_requirements(
             if key := inputs(image.lines):
                 keys[name] = key
         text = RequirementsLock(old.name, sums, lines).text
-        if not locked or (is_file(path) and path.read_bytes() == text.encode()):
+        if not locked or (is_file(path) and read_bytes(path) == text.encode()):
             continue
         write_whole(path, text)
         changes = [change for name in locked if name in old.lines for change in _changes(name, old, lines)]
@@ -198,7 +199,7 @@ def _by_lock(workspace: Workspace) -> Mapping[Path, list[Recipe]]:
     recipes: dict[Path, list[Recipe]] = {}
     for _, recipe in sorted(workspace.recipes.items()):
         if recipe.requirements and is_own(workspace, recipe.requirements.path):
-            recipes.setdefault(recipe.requirements.lock.resolve(), []).append(recipe)
+            recipes.setdefault(Path(os.path.normpath(recipe.requirements.lock)), []).append(recipe)
     return recipes
 
 

@@ -17,7 +17,7 @@ from bakehouse.plan.dockerfile import PAGE, RenderedFile
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, plan_resolutions, select_own
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
-from bakehouse.util.files import is_file, write_whole
+from bakehouse.util.files import is_file, read_text, write_whole
 from bakehouse.util.oci import is_loopback
 
 _MAX_LINES = 20
@@ -147,7 +147,7 @@ def _texts(
     if not _is_kept(path):
         return "", ""
     rows = collect_rows(workspace, select_own(workspace).recipes, resolutions, images, committed=True)
-    return path.read_text(encoding="utf-8"), table(rows)
+    return read_text(path), table(rows)
 
 
 def _path(workspace: Workspace) -> Path:
@@ -158,5 +158,5 @@ def _is_kept(path: Path) -> bool:
     """Return whether a file is the table or an empty file that becomes it, not another file of the user."""
     if not is_file(path):
         return False
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = read_text(path, errors="replace")
     return not text.strip() or text.startswith(BANNER)

@@ -19,6 +19,7 @@ from bakehouse.publish import attest, image_push, preflight
 from bakehouse.publish import promote as promotion
 from bakehouse.publish.options import PublishOptions
 from bakehouse.registry import destination
+from bakehouse.util.files import matching_paths
 from bakehouse.util.format import first_names
 from bakehouse.util.terminal import Reporter
 
@@ -103,7 +104,7 @@ def _report_old_results(selection: Selection, report: Reporter) -> None:
     """Report results in the place of earlier versions, which do not count: a commit can contain them."""
     project = selection.workspace.project
     directory = project.output / "smoke"
-    if project.output != project.state and any(directory.glob("*.json")):
+    if project.output != project.state and matching_paths(directory, "*.json"):
         report(f"results in {directory} are not read, because a commit can contain them")
         report(f"`bake smoke` records new ones in {project.state}")
 

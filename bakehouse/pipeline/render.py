@@ -7,7 +7,7 @@ from bakehouse.pipeline import image_docs
 from bakehouse.plan import image_keys
 from bakehouse.plan.dockerfile import RenderedFile
 from bakehouse.plan.workspace import Selection, check_rendered, orphans, render_images, select_own
-from bakehouse.util.files import is_file, write_whole
+from bakehouse.util.files import is_file, read_text, remove_file, write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
 
@@ -55,7 +55,7 @@ def _keys(keyed: Selection) -> tuple[str, str]:
     """Return the file of keys as it is and as it should be; both empty if the project keeps none."""
     workspace = keyed.workspace
     path = workspace.project.images / image_keys.FILE
-    old = path.read_text(encoding="utf-8", errors="replace") if is_file(path) else ""
+    old = read_text(path, errors="replace") if is_file(path) else ""
     if not workspace.project.commit:
         return (old if image_keys.is_ours(old) else ""), ""
     own = {recipe.name for recipe in select_own(workspace).recipes}
@@ -72,7 +72,7 @@ def _write_keys(keyed: Selection, report: Reporter) -> None:
     if new:
         write_whole(path, new)
     else:
-        path.unlink()
+        remove_file(path)
     report(f"{'wrote' if new else 'removed'} images/{image_keys.FILE}")
 
 

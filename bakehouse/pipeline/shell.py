@@ -24,7 +24,7 @@ from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Selection, Workspace, render_images, require_valid, select
 from bakehouse.sagemaker import local_job
 from bakehouse.sagemaker.local_job import RunRequest
-from bakehouse.util.files import display_path
+from bakehouse.util.files import display_path, read_text
 from bakehouse.util.format import format_table
 from bakehouse.util.oci import PLATFORM
 from bakehouse.util.suggest import suggestion
@@ -115,7 +115,7 @@ def _run(engine: Engine, spec: ContainerSpec, command: ContainerCommand) -> int:
 def _require_stage(project: ProjectSettings, image: Image, stage: str) -> None:
     """Raise UsageError for an unknown stage, and for one without programs."""
     path = project.images / image.name / "Dockerfile"
-    bases = stage_bases(path.read_text(encoding="utf-8"))
+    bases = stage_bases(read_text(path))
     if stage not in bases:
         hint = suggestion(stage, bases) or f"the lines `FROM … AS STAGE` of {display_path(path)} name them"
         raise UsageError(f"image `{image.name}` has no stage `{stage}`", hint=hint)

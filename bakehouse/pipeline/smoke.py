@@ -32,7 +32,7 @@ from bakehouse.sagemaker.follow import DEFAULT_PACE, Pace
 from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.trust import signed_report
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_text, write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
@@ -167,7 +167,7 @@ def smoke_elsewhere(
     directory = project.state / "smoke" / image.name / runner.partition(":")[0]
     if results:
         smoke_report.require_outside(results, repository_of(project.root))
-        text = results.read_text(encoding="utf-8", errors="replace")
+        text = read_text(results, errors="replace")
         document = remote_smoke.read_results(text, f"`{results}`")
     elif runner.startswith(smoke_runners.SSH):
         document = smoke_runners.run_over_ssh(remote, runner, seconds, report)

@@ -22,7 +22,15 @@ from bakehouse.plan import image_lock, layers
 from bakehouse.plan.model import DNF_TEMPLATE, BootstrappedBase, Image, Plan, RegistryBase, Stage, wrapped
 from bakehouse.plan.sandbox import sandbox
 from bakehouse.plan.unpinned import unpinned_inputs
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import (
+    is_directory,
+    names_in,
+    open_file,
+    read_bytes,
+    read_text,
+    set_mode,
+    write_whole,
+)
 from bakehouse.util.oci import EPOCH, PLATFORM
 
 if TYPE_CHECKING:
@@ -83,14 +91,14 @@ class RenderedFile:
     def write(self, directory: Path) -> bool:
         """Write the file below a directory if its content differs; return whether it was written."""
         path = directory / self.path
-        is_new = not path.is_file() or path.read_bytes() != self.content
+        is_new = not path.is_file() or read_bytes(path) != self.content
         if is_new:
             write_whole(path, self.content)
         mode = 0o755 if self.is_executable else 0o644
         if path.stat().st_mode & 0o777 != mode:
             # Some file systems do not support modes.
             with contextlib.suppress(PermissionError):
-                path.chmod(mode)
+                set_mode(path, mode)
         return is_new
 
 
@@ -225,7 +233,7 @@ def stale(files: Iterable[RenderedFile], directory: Path, names: Iterable[str]) 
         if file.is_copy:
             continue
         try:
-            with (directory / path).open("rb") as stream:
+            with open_file(directory / path) as stream:
                 old, mode = stream.read(), os.fstat(stream.fileno()).st_mode
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             problems.append(_stale(f"`images/{path}` is missing", image=path.partition("/")[0]))
@@ -269,9 +277,12 @@ def _rendered_paths(directory: Path, name: str) -> Iterator[str]:
     own = (FILE, "docker-bake.json", image_lock.FILE, PAGE)
     yield from (f"{name}/{file}" for file in own if (directory / name / file).is_file())
     gitignore = directory / name / GITIGNORE
-    if gitignore.is_file() and gitignore.read_bytes() == _IGNORE_COPIES:
+    if gitignore.is_file() and read_bytes(gitignore) == _IGNORE_COPIES:
         yield f"{name}/{GITIGNORE}"
     for part in ("files", "inputs"):
+        if is_directory(directory / name / part):
+            # Not the names behind a link out of the repository
+            names_in(directory / name / part)
         # pathlib takes several times as long for the thousands of files of all images.
         for parent, _, files in os.walk(f"{directory}/{name}/{part}"):
             below = parent[len(str(directory)) + 1 :]
@@ -280,7 +291,7 @@ def _rendered_paths(directory: Path, name: str) -> Iterator[str]:
 
 def _is_page(path: Path) -> bool:
     """Return whether a README was rendered by Bakehouse, not written by the user."""
-    return path.read_text(encoding="utf-8", errors="replace").startswith(PAGE_BANNER)
+    return read_text(path, errors="replace").startswith(PAGE_BANNER)
 
 
 def _stale(message: str, tail: tuple[str, ...] = (), image: str = "") -> Diagnostic:

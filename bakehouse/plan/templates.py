@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+from bakehouse.util.files import is_file, matching_paths, read_text
+
 
 def read_templates(directory: Path) -> dict[str, str]:
     """Return the shared templates by relative path. Callers read them once: they are part of all keys."""
     paths = sorted(
-        [*directory.glob("*.j2"), *(path for path in (directory / "bin").iterdir() if path.is_file())]
+        [*matching_paths(directory, "*.j2"), *filter(is_file, matching_paths(directory / "bin", "*"))]
     )
-    return {path.relative_to(directory).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+    return {path.relative_to(directory).as_posix(): read_text(path) for path in paths}

@@ -22,7 +22,7 @@ from bakehouse.errors import (
     UsageError,
 )
 from bakehouse.plan.templates import read_templates
-from bakehouse.util.files import is_file
+from bakehouse.util.files import is_file, matching_paths, names_in, open_file, remove_directory, remove_file
 from bakehouse.util.suggest import nearest_glob, suggestion
 
 if TYPE_CHECKING:
@@ -326,7 +326,7 @@ def _is_rendered(workspace: Workspace, name: str) -> bool:
     path = workspace.project.images / name / "Dockerfile"
     if not is_file(path):
         return False
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return _MARK in file.read(_MARK_WITHIN)
 
 
@@ -399,7 +399,7 @@ def orphans(workspace: Workspace) -> tuple[str, ...]:
     """Return the names of rendered images without a recipe; none while a recipe with mistakes is left out."""
     if workspace.broken:
         return ()
-    names = (path.parent.name for path in workspace.project.images.glob("*/Dockerfile"))
+    names = (path.parent.name for path in matching_paths(workspace.project.images, "*/Dockerfile"))
     return tuple(
         sorted(name for name in names if name not in workspace.recipes and _is_rendered(workspace, name))
     )
@@ -431,7 +431,7 @@ def render_images(
     for (name, verb), paths in written.items():
         report(f"{verb} {len(paths)} files of images/{name}" if paths[1:] else f"{verb} images/{paths[0]}")
     for path in dockerfile.leftovers(files, directory, names):
-        path.unlink()
+        remove_file(path)
         _remove_empty(path.parent, directory)
         report(f"removed {path.relative_to(directory.parent)}, which no recipe renders")
     return files
@@ -451,8 +451,8 @@ def left_out_lines(images: Iterable[Image]) -> tuple[str, ...]:
 
 def _remove_empty(directory: Path, images: Path) -> None:
     """Remove a directory and its parents below `images` as long as they are empty."""
-    while directory != images and not any(directory.iterdir()):
-        directory.rmdir()
+    while directory != images and not names_in(directory):
+        remove_directory(directory)
         directory = directory.parent
 
 

@@ -22,6 +22,7 @@ from bakehouse.publish.diagnostics import diagnostics_of
 from bakehouse.registry import destination
 from bakehouse.registry.client import Repository
 from bakehouse.registry.compression import compressed, compressor
+from bakehouse.util.files import make_directory, open_file
 from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
@@ -55,14 +56,14 @@ def write_root(
             for block in compressed(chunks, compressor("gzip")):
                 sha256.update(block)
                 file.write(block)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         written.replace(path)
     return RootFileSystem(sha256.hexdigest(), config)
 
 
 @contextlib.contextmanager
 def _open_layer(path: Path) -> Iterator[IO[bytes]]:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         head = file.read(READ_BYTES)
         file.seek(0)
         with decompressed(file, compression_of(head) or "none") as stream:

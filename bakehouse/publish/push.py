@@ -26,6 +26,7 @@ from bakehouse.registry.registry import DeadlineRegistry, Registry
 from bakehouse.registry.upload import Blob, DamagedFileError, Sent, Uploader
 from bakehouse.util.deadline import OverdueError, remaining
 from bakehouse.util.file_lock import exclusive
+from bakehouse.util.files import remove_file
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.oci import Digest, check_names
 from bakehouse.util.terminal import Reporter, detail
@@ -205,7 +206,7 @@ class _Push:
             try:
                 state = self._upload_blob(Blob(layer.digest, layer.bytes, layer.path), progress)
             except DamagedFileError as error:
-                layer.path.unlink(missing_ok=True)
+                remove_file(layer.path, missing_ok=True)
                 raise self.diagnostics.damaged(layer.diff_id) from error
             detail(self._report)(f"layer {short(layer.diff_id)} {state} ({format_bytes(layer.bytes)})")
             return layer.bytes if state is Sent.UPLOADED else 0

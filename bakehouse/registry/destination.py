@@ -16,6 +16,7 @@ from bakehouse.registry.ecr_endpoints import check_host, is_ecr, registry_host
 from bakehouse.registry.local_registry import EmbeddedRegistry, RegistryContainer, RegistryStatus
 from bakehouse.registry.registry import NamedRegistry, Registry
 from bakehouse.util.aws import Access
+from bakehouse.util.files import make_directory
 from bakehouse.util.oci import check_names, is_named
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
@@ -126,7 +127,7 @@ def local_registry(project: ProjectSettings, progress: Reporter = _ignore) -> Em
     def container() -> RegistryContainer:
         daemon = provision.ensure(provision.ask_at_terminal, progress)
         state = project.registry_state
-        state.mkdir(parents=True, exist_ok=True)
+        make_directory(state)
         with contextlib.closing(docker.connect()) as engine:
             in_volume = not engine.sees(state)
         # A volume belongs to root. The user of a rootless engine is root inside its containers.

@@ -37,6 +37,7 @@ from bakehouse.report_page.states import CellState, Mark
 from bakehouse.report_page.versions import Part, Places
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
+from bakehouse.util.files import read_bytes
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
 
@@ -321,7 +322,7 @@ class _Reader:
 
     def _rendered_key(self, image: str) -> object:
         try:
-            content = (self._project.images / image / image_lock.FILE).read_bytes()
+            content = read_bytes(self._project.images / image / image_lock.FILE)
             return parse_json(content).get("key")
         except (OSError, ValueError, AttributeError):
             return None

@@ -8,6 +8,7 @@ from typing import Any
 from bakehouse.catalog.project import HOME
 from bakehouse.plan.sandbox import sandbox
 from bakehouse.report_page.fleet import Fleet
+from bakehouse.util.files import read_text
 
 _TEMPLATES = HOME / "templates/report"
 _ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
@@ -26,7 +27,7 @@ def render(fleet: Fleet) -> bytes:
     import jinja2
 
     environment = sandbox(loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True)
-    style, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style, script = (read_text(_TEMPLATES / name) for name in ("page.css", "page.js"))
     text = environment.get_template("page.html.j2").render(
         fleet=fleet,
         filters={key: (title, _values(fleet, key)) for key, title in FILTERS.items()},

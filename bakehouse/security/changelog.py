@@ -11,6 +11,7 @@ from debian.debian_support import NativeVersion
 
 from bakehouse.util import archive_reader
 from bakehouse.util.deb import open_files
+from bakehouse.util.files import open_file
 
 _HEADER = re.compile(r"[a-z0-9][a-z0-9.+-]+ \((?P<version>[^()\s]+)\) (?P<suite>[^;]+);")
 _CVE = re.compile(r"CVE-[0-9]{4}-[0-9]{4,}")
@@ -34,7 +35,7 @@ def read_changelog(deb: Path) -> tuple[ChangelogEntry, ...]:
     """Return the changelog of a package file, newest entry first; empty if the file has none."""
     # Packages of Debian itself have no upstream changelog, so that `changelog.gz` is the one of Debian
     native: tuple[ChangelogEntry, ...] = ()
-    with deb.open("rb") as file, open_files(file) as archive:
+    with open_file(deb) as file, open_files(file) as archive:
         for member in archive:
             match = _FILE.fullmatch(member.name)
             content = archive.extractfile(member) if match and member.isfile() else None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Never
 
 from bakehouse.errors import Location, RecipeError
-from bakehouse.util.files import display_path
+from bakehouse.util.files import display_path, read_bytes
 from bakehouse.util.format import format_bytes
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.terminal import printable
@@ -101,7 +101,7 @@ def read(path: Path) -> bytes:
                 f"`{display_path(path)}` has {format_bytes(size)}",
                 hint=f"use a file below {format_bytes(MAX_BYTES)}",
             )
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError as error:
         raise RecipeError(f"`{display_path(path)}` cannot be read: {error.strerror}") from error
 

@@ -18,7 +18,7 @@ from bakehouse.security.contents import python_packages
 from bakehouse.security.document import MAX_BYTES, DocumentError, DocumentValue, parse, read
 from bakehouse.security.findings import NotScanned, PackageFinding, Usage, Vulnerability, named
 from bakehouse.util import archive_reader
-from bakehouse.util.files import display_path
+from bakehouse.util.files import display_path, files_below
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
 
@@ -237,7 +237,7 @@ def _events(events: DocumentValue) -> tuple[_Event, ...]:
 def _files(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the JSON files of a snapshot with their names. Raises RecipeError."""
     if path.is_dir():
-        for file in sorted(path.rglob("*.json")):
+        for file in (file for file in files_below(path) if file.suffix == ".json"):
             yield display_path(file), read(file)
         return
     try:

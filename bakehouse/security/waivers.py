@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.security.document import DocumentError, DocumentValue, parse, read
 from bakehouse.security.findings import PURL_KINDS, PackageFinding, PackageKind, Waiver
-from bakehouse.util.files import display_path
+from bakehouse.util.files import display_path, matching_paths
 from bakehouse.util.suggest import suggestion
 
 DIRECTORY = ".vex"
@@ -75,7 +75,7 @@ def load(root: Path) -> tuple[VexStatement, ...]:
     """Read the waivers of a project. Raises RecipeError with all mistakes."""
     problems = Problems()
     statements: list[VexStatement] = []
-    for path in sorted((root / DIRECTORY).glob("*.json")):
+    for path in matching_paths(root / DIRECTORY, "*.json"):
         content = read(path)
         try:
             document = parse(content)

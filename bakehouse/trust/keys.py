@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bakehouse.errors import TrustError
 from bakehouse.util.aws import Aws
-from bakehouse.util.files import display_path
+from bakehouse.util.files import display_path, read_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -182,7 +182,7 @@ def _open_pem(path: Path) -> PemSigner:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise TrustError(f"cannot read the key `{display_path(path)}`: {reason}") from error

@@ -32,7 +32,7 @@ from bakehouse.upstream.new_releases import (
     read_metadata,
 )
 from bakehouse.upstream.release_entry import Entry
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import read_text, write_whole
 from bakehouse.util.yaml_reader import Scalar
 
 FILE = "component.yaml"
@@ -93,7 +93,7 @@ class ReleaseDrafter:
         self._component, self._upstream, self._release = component, component.upstream, release
         self._catalog, self._downloads = catalog, downloads
         self._template = _newest_before(component, release.version)
-        self._text = (component.directory / FILE).read_text(encoding="utf-8")
+        self._text = read_text(component.directory / FILE)
         self._draft = Draft(release_entry.read_entry(self._text, self._template))
         self._metadata: dict[str, WheelMetadata] = {}
         self._shared: dict[str, str] = {}

@@ -39,7 +39,7 @@ from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.upstream import release_notes
 from bakehouse.upstream.new_releases import UpstreamError, UpstreamRelease, new_releases
 from bakehouse.upstream.release_draft import FILE, Draft, Evidence, ReleaseDrafter, read_copy
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import files_below, make_directory, read_bytes, remove_file, write_whole
 from bakehouse.util.format import format_count, format_names, format_table
 from bakehouse.util.tempdir import scratch_directory
 from bakehouse.util.terminal import Reporter
@@ -96,7 +96,7 @@ def run(
     index = build_backend.index_with_backends(index, workspace, report, lambda _: None)
     with scratch_directory() as directory:
         root = directory / "recipes"
-        (root / "components").mkdir(parents=True)
+        make_directory(root / "components")
         updater = _Updater(workspace, root, downloads, index)
         for component in components:
             update = ComponentUpdate(component)
@@ -179,8 +179,7 @@ def select(workspace: Workspace, names: Sequence[str], *, write: bool) -> list[C
 
 def _files(directory: Path) -> dict[Path, bytes]:
     """Return the content of files by relative path."""
-    paths = (path for path in directory.rglob("*") if path.is_file())
-    return {path.relative_to(directory): path.read_bytes() for path in paths}
+    return {path.relative_to(directory): read_bytes(path) for path in files_below(directory)}
 
 
 class _Updater:
@@ -234,7 +233,7 @@ class _Updater:
             self._components.pop(directory, None)
             now = _files(directory)
             for path in now.keys() - before.keys():
-                (directory / path).unlink()
+                remove_file(directory / path)
             for path in (path for path, content in before.items() if now.get(path) != content):
                 write_whole(directory / path, before[path])
             if isinstance(error, SourceError):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bakehouse.util.deadline import NEVER, remaining
+from bakehouse.util.files import make_directory, open_handle
 
 _POLL_SECONDS = 0.1
 
@@ -77,9 +78,9 @@ def join_shared(path: Path, until: float = NEVER) -> Iterator[None]:
     Raises OSError if it cannot be opened, OverdueError if a process still holds it exclusively at `until`.
     """
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = open_handle(path, os.O_RDWR | os.O_CREAT)
     except PermissionError:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = open_handle(path, os.O_RDONLY)
     try:
         _wait_for(handle, fcntl.LOCK_SH, until)
         yield
@@ -89,8 +90,8 @@ def join_shared(path: Path, until: float = NEVER) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    make_directory(path.parent)
+    handle = open_handle(path, os.O_RDWR | os.O_CREAT)
     try:
         yield handle
     finally:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from bakehouse.errors import without_logins
 from bakehouse.util.archive import Tree, gzip, tar
+from bakehouse.util.files import open_file
 from bakehouse.util.process import MISSING_PROGRAM, with_environment
 from bakehouse.util.tempdir import require_space, scratch_directory
 
@@ -100,7 +101,7 @@ def executables(directory: Path) -> dict[str, bool]:
     index = directory / os.fsdecode(_git(*at, "rev-parse", "--git-path", "index")).strip()
     if index.is_file():
         # Opening it records the index as an input, so that the cache notices its changes
-        index.open("rb").close()
+        open_file(index).close()
     lines = _git(*at, "ls-files", "--stage", "-z", "--", ".").split(b"\0")
     entries = (os.fsdecode(line).partition("\t") for line in lines if line)
     return {path: _MODES.get(entry[:6]) == 0o755 for entry, _, path in entries}

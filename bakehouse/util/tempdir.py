@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bakehouse.util.files import make_directory
+
 _ID = re.compile(r"(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<start>\d+)")
 _SCRATCH = "bakehouse-"
 _MIN_FREE = 2**20
@@ -30,7 +32,7 @@ def private_directory(state: Path) -> Iterator[Path]:
     The next run removes it if this one is killed.
     """
     parent = state / "private"
-    parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_directory(parent)
     for left in abandoned(parent):
         shutil.rmtree(left, ignore_errors=True)
     directory = Path(tempfile.mkdtemp(prefix=f"{run_id()}.", dir=parent))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bakehouse.errors import Diagnostic, Location, Problems
+from bakehouse.util.files import read_text
 from bakehouse.util.suggest import suggestion
 
 
@@ -95,7 +96,7 @@ class TomlTable:
 def key_location(path: Path, key: str, table: str) -> Location:
     """Return the location of a key in or below a table, otherwise of the table or the start of the file."""
     # `splitlines` would also split at characters that do not end lines in TOML, such as U+2028
-    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+    lines = read_text(path).split("\n") if path.is_file() else []
     inside = False
     table_location = None
     for number, line in enumerate(lines, 1):

@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 
 from bakehouse.errors import Diagnostic, Location, RecipeError
+from bakehouse.util.files import open_file
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -72,7 +73,7 @@ def load(path: Path) -> Node:
     Raises RecipeError if the file is unreadable, is not valid YAML, or exceeds a limit.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         reason = error.strerror or str(error)

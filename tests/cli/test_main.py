@@ -716,7 +716,7 @@ def test_the_package_runs_as_the_command() -> None:
         ("bin/bake", True, "bake"),
         ("-c", False, "bake"),
         ("/venv/bakehouse/__main__.py", True, "bake"),
-        ("/venv/bakehouse/__main__.py", False, "python -m bakehouse"),
+        ("/venv/bakehouse/__main__.py", False, "python -P -m bakehouse"),
     ],
 )
 def test_hints_and_help_name_the_command_as_it_was_typed(

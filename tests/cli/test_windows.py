@@ -1,8 +1,10 @@
-"""Commands on Windows itself, simulated: the platform's name, and no modules that only POSIX systems have."""
+"""The entry points. Windows itself is simulated: its name, and no modules that only POSIX systems have."""
 
+import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +43,26 @@ def test_the_same_entry_point_runs_on_other_systems() -> None:
         [sys.executable, "-m", "bakehouse", "--version"], cwd=HOME, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout.split()[0]) == (0, "bake")
+
+
+def test_modules_in_the_current_directory_are_not_imported(tmp_path: Path) -> None:
+    """Python itself imports some modules of its library, before Bakehouse can leave the directory out."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-X", "importtime", "-m", "bakehouse", "--version"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    before = done.stderr.partition("bakehouse")[0]
+    own = {name for name in sys.stdlib_module_names if not re.search(rf"\|\s+{name}\b", before)}
+    for name in (*own, "packaging", "yaml", "jinja2", "msgspec", "docker"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('imported {name}')\n")
+
+    for words in (["--version"], ["list"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "bakehouse", *words], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert (done.returncode, "imported" in done.stdout + done.stderr) == (0, False), done.stderr
 
 
 def test_the_installed_command_has_this_entry_point() -> None:

@@ -121,10 +121,10 @@ def test_who_may_only_read_joins_a_lock_all_the_same(tmp_path: Path, monkeypatch
     (tmp_path / "lock").touch()
     really = os.open
 
-    def open_(path: Path, flags: int, mode: int = 0o777) -> int:
+    def open_(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if flags & os.O_RDWR:
             raise PermissionError
-        return really(path, flags, mode)
+        return really(path, flags, mode, dir_fd=dir_fd)
 
     with monkeypatch.context() as patched:
         patched.setattr("bakehouse.util.file_lock.os.open", open_)
