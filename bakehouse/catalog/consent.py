@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from bakehouse.errors import Diagnostic, Location, Reason, TrustError
-from bakehouse.util.files import expand_home, is_file, write_whole
+from bakehouse.util.files import expand_home, is_file, read_bytes, write_whole
 from bakehouse.util.toml_table import TomlTable, key_location
 
 VARIABLES = {
@@ -97,7 +97,7 @@ def _content(root: Path, key: str, value: str) -> str | None:
     try:
         path = (root / expand_home(value)).resolve()
         if key == "ca":
-            return sha256(path.read_bytes()).hexdigest() if is_file(path) else ""
+            return sha256(read_bytes(path)).hexdigest() if is_file(path) else ""
     except (OSError, ValueError):
         # The command that uses the file reports it
         return ""

@@ -22,6 +22,7 @@ from bakehouse.lock.requirements_options import with_options
 from bakehouse.resolve.candidate import Candidate
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util import git
+from bakehouse.util.files import read_bytes
 from bakehouse.util.terminal import Reporter
 
 _MAX_CONCURRENT_REQUESTS = 8
@@ -167,11 +168,10 @@ def _host(origin: str) -> str:
 
 def _text(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except OSError:
         return b""
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256(read_bytes(path)).hexdigest()

@@ -9,6 +9,7 @@ from bakehouse.jobs.given_job import GivenJob
 from bakehouse.jobs.job_check import check_settings
 from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker.failed_job import FailedJob, Verdict, differences, read_failure, verdict
+from bakehouse.util.files import read_text
 from bakehouse.util.terminal import Reporter
 
 _CODES = {
@@ -73,6 +74,6 @@ def _read(log: str) -> str:
     if log == "-":
         return sys.stdin.read()
     try:
-        return Path(log).read_text(encoding="utf-8", errors="replace")
+        return read_text(Path(log), errors="replace")
     except OSError as error:
         raise UsageError(f"cannot read the log `{log}`: {(error.strerror or '').lower()}") from error
