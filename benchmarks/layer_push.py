@@ -39,7 +39,7 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.catalog.recipe import Content
 from bakehouse.engine import docker
-from bakehouse.plan.model import Foundation, Image, ImageKey, InstalledComponent, KeyedImage, RegistryBase
+from bakehouse.plan.model import Image, ImageKey, InstalledComponent, RegistryBase
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.registry import NamedRegistry
@@ -53,32 +53,17 @@ DEFAULT = "gzip, our default"
 ZSTD = "zstd, `format: oci-zstd`"
 FORMS = {DEFAULT: "docker", ZSTD: "oci-zstd"}
 """Formats of recipes."""
-_FOUNDATION = Foundation(
-    base=RegistryBase("scratch", Digest("sha256:" + "0" * 64)),
-    build_base="",
-    toolchain=(),
-    toolchain_debs=(),
-    base_facts={},
-    frozen=(),
-    templates={},
+IMAGE = Image(
+    "benchmark",
+    "",
+    RegistryBase("scratch", Digest("sha256:" + "0" * 64)),
+    (InstalledComponent("scratch", "0", ""),),
+    Content(),
+    gpu=False,
+    launchers=(),
+    recipe_key=ImageKey("0" * 64),
+    key=ImageKey("0" * 64),
 )
-_KEYED = KeyedImage(
-    name="benchmark",
-    summary="",
-    foundation=_FOUNDATION,
-    stages=(),
-    apt=(),
-    apt_debs=(),
-    environment={},
-    path=(),
-    library_path=(),
-    entrypoint=(),
-    all_parts=(InstalledComponent("scratch", "0", ""),),
-    content=Content(),
-    constraints=(),
-    scripts={},
-)
-IMAGE = Image(_KEYED, ImageKey("0" * 64), ImageKey("0" * 64), gpu=False, launchers=())
 EXPORTER = "oci-mediatypes=false,compression=uncompressed,force-compression=true"
 BUILD = ("docker", "buildx", "build", "--quiet", "--provenance=false")
 

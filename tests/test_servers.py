@@ -32,7 +32,9 @@ PROGRAMS = {
 """Modules that start other programs in the background."""
 
 
-_STARTING = re.compile("Popen|start_service|create_subprocess_exec|spawnl|start_new_session|setsid|nohup|--detach")
+_STARTING = re.compile(
+    "Popen|start_service|create_subprocess_exec|spawnl|start_new_session|setsid|nohup|--detach"
+)
 
 
 @cache

@@ -299,7 +299,6 @@ _PATHS_OF_THE_MACHINE = r"bakehouse/(engine|fetch|maintain|probes|registry|sagem
 _DIRECT_ACCESS = {
     "bakehouse/builder/base_image.py": "context in a scratch directory",
     "bakehouse/builder/build_inputs.py": "secrets in a private directory",
-    "bakehouse/builder/build_steps.py": "scripts of Bakehouse",
     "bakehouse/builder/code_copies.py": "copies in the state, which `make_directory` opened",
     "bakehouse/builder/prefetch.py": "copies in the state, which `make_directory` opened",
     "bakehouse/builder/registry_auth.py": "logins in a private directory",

@@ -13,11 +13,10 @@ from bakehouse.engine.buildkit_events import Event
 from bakehouse.engine.buildx_builders import variables_of
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import Image
-from bakehouse.util.hashing import KEY_LABEL
 
 
 def target_of(image: Image, output: Path) -> buildx.Target:
-    """Return the target of a rendered image, with its key and the files that its stages were rendered from.
+    """Return the target of a rendered image, with the files that its stages were rendered from.
 
     `output` has the copies of its training code.
     """
@@ -34,7 +33,6 @@ def target_of(image: Image, output: Path) -> buildx.Target:
         sources,
         contexts={CODE: str(code_directory(output, image.name).absolute())} if image.content.code else {},
         tags=image.names,
-        labels={KEY_LABEL: image.key},
     )
 
 

@@ -67,6 +67,9 @@ def build_images(
     # After the build, so that a mismatch here does not stop the other images.
     verify_all(current, partial(_verify, engine=engine, project=project), progress.report)
     by_name = {built.image.name: built for built in (*current, *new)}
+    image_owners.record(
+        project, {image_owners.digest_name(built.image.reference, built.stored) for built in by_name.values()}
+    )
     return tuple(by_name[image.name] for image in images)
 
 

@@ -16,12 +16,13 @@ _SYSTEM_BYTES = 600_000_000
 
 def layer_bytes(image: Image) -> Mapping[str, int]:
     """Return the estimated unpacked size of each part of an image, by key. Shared parts have equal keys."""
-    foundation, base = image.keyed.foundation, image.base
-    system = key_of(foundation.key, image.apt, [deb.sha256 for deb in image.apt_debs])
+    base = image.base
+    toolchain = key_of(base.reference, image.toolchain, [deb.sha256 for deb in image.toolchain_debs])
+    system = key_of(toolchain, image.apt, [deb.sha256 for deb in image.apt_debs])
     if isinstance(base, BootstrappedBase):
         sizes = {
             base.reference: _unpacked(base.debs),
-            foundation.key: _unpacked(image.toolchain_debs),
+            toolchain: _unpacked(image.toolchain_debs),
             system: _unpacked(image.apt_debs),
         }
     else:

@@ -1,8 +1,8 @@
 """Record of the project directory that built each image, so that cleaning one keeps the images of others.
 
 Two projects, or two clones of one, may have images of the same name. Their names in the engine do not show
-which directory built them, and a label would give clones different digests. The label with the key shows
-whether a record contains the image that a tag points to.
+which directory built them, and a label would give clones different digests. The digests of built images show
+whether a record contains the image that `latest` points to.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 from bakehouse.catalog.project import ProjectSettings, state_of
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import EngineError
-from bakehouse.plan.model import LATEST, BootstrappedBase, Image, reference_of
+from bakehouse.plan.model import LATEST, BootstrappedBase, Image
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import matching_paths, read_text, remove_file, remove_tree, write_whole
 from bakehouse.util.hashing import key_of
@@ -37,13 +37,27 @@ def names_of(images: Iterable[Image]) -> frozenset[str]:
     return frozenset(bases.union(*(image.names for image in images)))
 
 
-def owned_name(name: str, stored: StoredImage) -> str:
-    """Return the recorded name of the image that a tag points to.
+def digest_name(name: str, digest: str) -> str:
+    """Return the name that is recorded for the content of an image."""
+    return f"{name.rpartition(':')[0]}@{digest}"
+
+
+def owned_names(stored: Mapping[str, StoredImage]) -> dict[str, frozenset[str]]:
+    """Return the recorded names of the image that each tag points to.
 
     Only `latest` moves between images. It points to the last build, which may be of another project.
     """
-    repository, _, tag = name.rpartition(":")
-    return reference_of(repository.partition("/")[2], stored.key) if tag == LATEST else name
+    others: dict[str, set[str]] = {}
+    for name, image in stored.items():
+        if not name.endswith(f":{LATEST}"):
+            others.setdefault(digest_name(name, image.digest), set()).add(name)
+    return {
+        name: frozenset([content, *others.get(content, ())])
+        if name.endswith(f":{LATEST}")
+        else frozenset([name])
+        for name, image in stored.items()
+        for content in [digest_name(name, image.digest)]
+    }
 
 
 def record(project: ProjectSettings, names: Collection[str]) -> None:

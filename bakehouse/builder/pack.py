@@ -86,6 +86,13 @@ class Packer:
         with usage_lock.engine_in_use():
             return self.engine.read_image(built.stored, reader_of).config
 
+    def config(self, built: BuiltImage) -> bytes:
+        """Return the configuration of an image."""
+        if config := self._known_config(built.digest):
+            return config
+        with usage_lock.engine_in_use():
+            return self.engine.read_config(built.stored)
+
     def known_layers(self, digest: Digest) -> tuple[Digest, ...] | None:
         """Return the uncompressed layers of an image that was packed before; None if it was not."""
         config = self._known_config(digest)

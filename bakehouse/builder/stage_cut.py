@@ -40,7 +40,7 @@ class StageCut:
 
     def of(self, dockerfile: str) -> str:
         """Return this part of a Dockerfile, which may be a copy of the original with more mounts."""
-        lines = dockerfile.splitlines()[: self.end]
+        lines = dockerfile.split("\n")[: self.end]
         for mount in self.mounts if self.copies_binds else ():
             if mount.kind == "bind":
                 stage = [f"--from={mount.stage}"] if mount.stage else []
@@ -84,7 +84,7 @@ def cut_before(dockerfile: str, stage: str, position: str) -> StageCut | None:
         return None
     step = steps[-1 - later]
     end = min([item.line - 1 for item in instructions if item.line > step.line], default=last)
-    lines = dockerfile.splitlines()[step.line - 1 : end]
+    lines = dockerfile.split("\n")[step.line - 1 : end]
     while lines and (not lines[-1].strip() or lines[-1].startswith("#")):
         lines.pop()
     return StageCut(stage, step.line - 1, step, "\n".join(lines))
@@ -103,7 +103,7 @@ def _mount(options: Mapping[str, str]) -> Mount:
 def _stage_lines(dockerfile: str, stage: str) -> tuple[int, int]:
     """Return the numbers of the first and the last line of a stage."""
     starts = [item for item in _instructions(dockerfile) if item.keyword == "FROM"]
-    ends = [*(start.line - 1 for start in starts[1:]), len(dockerfile.splitlines())]
+    ends = [*(start.line - 1 for start in starts[1:]), dockerfile.count("\n")]
     return next(
         (start.line, end) for start, end in zip(starts, ends, strict=True) if start.text.split()[-1] == stage
     )

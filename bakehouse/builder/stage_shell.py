@@ -46,7 +46,7 @@ def build_stage(image: Image, stage: str, reference: str, context: BuildContext)
         if not known:
             failed_steps.record(error, [image], project.state)
         cut = failed
-    whole = replace(target, tags=(reference,), labels={})
+    whole = replace(target, tags=(reference,))
     context = replace(context, cache=None)
     copying = replace(cut, copies_binds=True)
     try:

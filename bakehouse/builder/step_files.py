@@ -72,7 +72,7 @@ def add_mounts(
     and all instructions without downloads stay the same.
     """
     sets: dict[str, FileSet] = {}
-    lines, stage = dockerfile.splitlines(keepends=True), ""
+    lines, stage = re.split(r"(?<=\n)", dockerfile), ""
     for instruction in dockerfile_reader.instructions(dockerfile):
         step = "\n".join((*instruction.flags, instruction.text, *instruction.heredocs, ""))
         stage = step if instruction.keyword == "FROM" else stage + step

@@ -168,21 +168,26 @@ def rehearse(image: Image, needs: Mapping[str, list[StubFile]], stubs: Stubs) ->
     stages = tuple(_stage(stage, needs[stage.name], stubs, bases) for stage in image.stages)
     key = ImageKey(_key(image.key, [reference for _, reference in bases], [stage.key for stage in stages]))
     reference = bases[0][1]
-    foundation = replace(image.keyed.foundation, build_base=bases[1][1] if image.build_base else "")
-    keyed = replace(image.keyed, summary=f"{REHEARSED}: {image.summary}")
-    if isinstance(image.base, BootstrappedBase):
-        foundation = replace(foundation, base=replace(image.base, reference=reference))
-    else:
-        # The apt lock fits only the real base; on its stub, steps install the packages of the mirrors.
-        stages = tuple(replace(stage, keyed=replace(stage.keyed, debs=())) for stage in stages)
-        foundation = replace(foundation, base=RegistryBase(reference, None), toolchain_debs=())
-        keyed = replace(keyed, apt_debs=())
     rehearsed = replace(
         image,
-        keyed=replace(keyed, foundation=foundation, stages=stages),
+        summary=f"{REHEARSED}: {image.summary}",
+        build_base=bases[1][1] if image.build_base else "",
+        stages=stages,
         key=key,
+        rendered=None,
         labels={**image.labels, LABEL: REHEARSED},
     )
+    if isinstance(image.base, BootstrappedBase):
+        rehearsed = replace(rehearsed, base=replace(image.base, reference=reference))
+    else:
+        # The apt lock fits only the real base; on its stub, steps install the packages of the mirrors.
+        rehearsed = replace(
+            rehearsed,
+            base=RegistryBase(reference, None),
+            stages=tuple(replace(stage, debs=()) for stage in stages),
+            toolchain_debs=(),
+            apt_debs=(),
+        )
     return Rehearsal(image, rehearsed, tuple(files), tuple(bases))
 
 
@@ -310,16 +315,15 @@ def _stage(
     def stubbed(package: Package) -> Package:
         return replace(package, sha256=packages[package.file]) if package.file in packages else package
 
-    keyed = replace(
-        stage.keyed,
+    return replace(
+        stage,
         artifacts={
             name: replace(artifact, sha256=artifacts[name]) if name in artifacts else artifact
             for name, artifact in stage.artifacts.items()
         },
-        packages=tuple(map(stubbed, stage.keyed.packages)),
+        locked=tuple(map(stubbed, stage.locked)),
+        key=StageKey(_key(stage.key, artifacts, packages, [reference for _, reference in bases])),
     )
-    key = StageKey(_key(stage.key, artifacts, packages, [reference for _, reference in bases]))
-    return replace(stage, keyed=keyed, key=key)
 
 
 def _key(*inputs: object) -> str:

@@ -13,7 +13,6 @@ from packaging.version import InvalidVersion, Version
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.files import read_text
-from bakehouse.util.hashing import Json, json_of
 from bakehouse.util.oci import PLATFORM, platform_suffix
 
 _LOCK_LINE = re.compile(
@@ -58,11 +57,9 @@ class Package:
         return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
 
     @cached_property
-    def key_input(self) -> Json:
-        """Contribution of the package to build keys."""
-        if not self.build:
-            return json_of(self.requirement)
-        return json_of([self.requirement, *(package.requirement for package in self.build)])
+    def key_input(self) -> tuple[str, ...]:
+        """Contribution of the package to the text of a stage: its file, and those that build it."""
+        return (self.file, self.requirement, *(package.requirement for package in self.build or ()))
 
     @cached_property
     def row(self) -> str:

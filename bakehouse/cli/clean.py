@@ -59,14 +59,14 @@ def run(
     used = set[str]()
     with contextlib.closing(docker.connect()) as engine:
         swept = engine.sweep()
-        stored = {name: image for name in own if (image := engine.image(name))}
-        pointed = {name: image_owners.owned_name(name, image) for name, image in stored.items()}
+        stored = {name: image for name in own if "@" not in name and (image := engine.image(name))}
+        pointed = image_owners.owned_names(stored)
         for name in (name for name in unneeded if name in pointed):
             # Once for each image, because builds of other projects wait meanwhile
             with image_owners.locked(workspace.project) as owners:
-                if other := owners.others.get(pointed[name]):
-                    report(f"kept image {name}, which {other} built")
-                elif pointed[name] not in own:
+                if others := {*pointed[name]} & owners.others.keys():
+                    report(f"kept image {name}, which {owners.others[min(others)]} built")
+                elif not pointed[name] & own:
                     report(f"kept image {name}, which this project did not build")
                 elif engine.remove_image(name):
                     removed += 1
@@ -76,8 +76,10 @@ def run(
                     report(f"kept image {name}, which a container uses")
         cached = engine.build_cache_bytes()
     # `latest` may point to an image that has no other name any more
-    recorded = {pointed[name] for name in used.union(own & needed) if name in pointed}
+    kept = (pointed[name] for name in used.union(own & needed) if name in pointed)
+    recorded = frozenset[str]().union(*(names for names in kept if names & own))
     image_owners.forget(workspace.project, {*unneeded} - used - recorded)
+    image_owners.record(workspace.project, recorded)
     if everything:
         for directory in dict.fromkeys((workspace.project.output, workspace.project.state)):
             remove_tree(directory)

@@ -59,8 +59,6 @@ class Target:
     """Named contexts, which replace bases and stages."""
     tags: tuple[str, ...] = ()
     """Names of the image that replace those of the bake file."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels that replace those of the Dockerfile."""
     output: str = ""
     """Exporter that replaces the one of the bake file."""
     part_of: str = ""
@@ -240,7 +238,6 @@ def _override(
             "dockerfile-inline": target.dockerfile,
             "contexts": {**target.contexts, **contexts},
             "tags": [*target.tags],
-            "labels": dict(target.labels),
             "no-cache-filter": [*target.uncached],
             "cache-from": [*target.cache_from],
             "cache-to": [target.cache_to] if target.cache_to else [],

@@ -27,7 +27,6 @@ from bakehouse.engine.protocol import CleanupCounts, Container, ContainerSpec, E
 from bakehouse.errors import EngineError
 from bakehouse.util import tempdir
 from bakehouse.util.format import format_bytes
-from bakehouse.util.hashing import KEY_LABEL
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -110,9 +109,8 @@ class DockerEngine:
             except ImageNotFound:
                 return None
         labels = (image.attrs.get("Config") or {}).get("Labels") or {}
-        key = str(labels.get(KEY_LABEL, ""))
         layers = tuple((image.attrs.get("RootFS") or {}).get("Layers") or ())
-        return StoredImage(str(image.id), int(image.attrs["Size"]), REHEARSED_LABEL in labels, key, layers)
+        return StoredImage(str(image.id), int(image.attrs["Size"]), REHEARSED_LABEL in labels, labels, layers)
 
     def read_image(
         self, reference: str, reader_of: ReaderOf, on_progress: OnProgress = lambda number: None

@@ -65,8 +65,7 @@ class StoredImage:
     bytes: int
     is_rehearsed: bool = False
     """True if the image contains stubs, so that it must not be smoke-tested or published."""
-    key: str = ""
-    """Build key; empty for images that Bakehouse did not build."""
+    labels: Mapping[str, str] = field(default_factory=dict)
     layers: tuple[str, ...] = ()
     """Digests of the uncompressed layers, lowest first."""
 

@@ -20,10 +20,11 @@ from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.cluster.smoke_runners import PrintedJob
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.errors import Diagnostic, Problems, RecipeError, SmokeError, UsageError
+from bakehouse.jobs.job_images import find_record
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline.build import ensure_built, platforms_of, record_runs
-from bakehouse.plan.model import Image, RegistryBase
+from bakehouse.plan.model import DESCRIPTION_LABEL, Image, RegistryBase
 from bakehouse.plan.workspace import Selection, Workspace
 from bakehouse.publish import promote
 from bakehouse.publish.image_root import write_root
@@ -36,6 +37,9 @@ from bakehouse.util.files import read_text, write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
+
+_MAX_LABELS = 3
+"""Maximum of differing labels that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +194,19 @@ def pulled_image(selection: Selection, image_uri: str, report: Reporter) -> Buil
         if stored is None:
             raise UsageError(f"the engine has no image `{image_uri}`", hint=f"run `docker pull {image_uri}`")
         built = BuiltImage.stored_as(stored, image, engine, selection.workspace.project.state)
-    if stored.key != image.key:
-        facts = (("key of the recipe", image.key), ("key of the image", stored.key or "none"))
+    record = find_record(selection.workspace.project.images, image_uri)
+    facts: tuple[tuple[str, str], ...] = ()
+    if record and record.key != image.key:
+        facts = (("key of the recipe", image.key), ("key of the image", record.key))
+    elif not record:
+        # Without a record of the image, its labels tell what it contains
+        wanted = {name: text for name, text in image.labels.items() if name != DESCRIPTION_LABEL}
+        facts = tuple(
+            (name, f"{stored.labels.get(name) or 'none'}; the recipe has {text}")
+            for name, text in wanted.items()
+            if stored.labels.get(name) != text
+        )[:_MAX_LABELS]
+    if facts:
         raise UsageError(
             f"`{image_uri}` was not built from this recipe of `{image.name}`",
             facts=facts,

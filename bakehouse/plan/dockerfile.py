@@ -11,16 +11,27 @@ import re
 import shlex
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bakehouse.catalog.file_modes import keeps_modes
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError, StaleError
-from bakehouse.plan import image_lock, layers
-from bakehouse.plan.model import DNF_TEMPLATE, BootstrappedBase, Image, Plan, RegistryBase, Stage, wrapped
+from bakehouse.plan import image_lock, layers, step_keys
+from bakehouse.plan.model import (
+    DNF_TEMPLATE,
+    BootstrappedBase,
+    Image,
+    Plan,
+    RegistryBase,
+    Stage,
+    StageKey,
+    key_with_code,
+    wrapped,
+)
 from bakehouse.plan.sandbox import sandbox
+from bakehouse.plan.step_keys import DockerfileKeys, Tree, file_content, read_steps
 from bakehouse.plan.unpinned import unpinned_inputs
 from bakehouse.util.files import (
     is_directory,
@@ -31,6 +42,7 @@ from bakehouse.util.files import (
     set_mode,
     write_whole,
 )
+from bakehouse.util.hashing import key_of
 from bakehouse.util.oci import EPOCH, PLATFORM
 
 if TYPE_CHECKING:
@@ -72,10 +84,11 @@ class _StageText(NamedTuple):
     """Files that the steps can read, by path in `inputs/`."""
 
 
-# Images share stages, and a key covers all inputs of a stage.
-_STAGE_TEXTS: dict[tuple[str, str, _Values], _StageText] = {}
+_STAGE_TEXTS: dict[tuple[object, ...], _StageText] = {}
+"""Texts of the stages that images share, by all that they depend on."""
 _INPUT = re.compile(r"from=inputs(?:,source=| )/([^\s,]+)")
 """A path that a step reads from the stage `inputs`."""
+_STAGE_NAME = re.compile(r"^FROM \S+ AS (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +128,75 @@ def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]
     return tuple(sorted(files, key=lambda file: file.path))
 
 
+def with_keys(images: Iterable[Image], templates: Mapping[str, str]) -> tuple[Image, ...]:
+    """Return images with their keys and those of their stages. Raises RecipeError as `render` does."""
+    problems = Problems()
+    keyed: list[Image] = []
+    for image in images:
+        try:
+            keyed.append(_with_keys(image, templates))
+        except RecipeError as error:
+            problems.extend(error.diagnostics)
+    problems.raise_as(RecipeError)
+    return tuple(keyed)
+
+
+def _with_keys(image: Image, templates: Mapping[str, str]) -> Image:
+    texts = _stage_texts(image, _environment_of(image, templates))
+    rendered = _rendered(image, templates, texts)
+    contents = {
+        path: file_content(content, is_executable=_is_script(path, content))
+        for path, content in rendered.items()
+    }
+    contents |= {
+        f"files{file.target}": file_content(file.content, is_executable=file.is_executable)
+        for file in image.content.files
+    }
+    keys = read_steps(rendered[FILE].decode(), contents, platform=image.platform)
+    stages = tuple(
+        replace(stage, key=_stage_key(stage, text, keys, contents))
+        for stage, text in zip(image.stages, texts, strict=True)
+    )
+    key = key_with_code(keys.image, image.content)
+    return replace(image, stages=stages, recipe_key=keys.image, key=key, rendered=rendered)
+
+
+def _stage_key(stage: Stage, text: _StageText, keys: DockerfileKeys, contents: Tree) -> StageKey:
+    """Return the key of the last stage that a component defines, or of its steps in the image."""
+    names = _STAGE_NAME.findall(text.build or "")
+    if key := keys.stages.get(stage.name if stage.name in names else next(reversed(names), "")):
+        return key
+    steps = text.runtime or ""
+    files = [contents[f"inputs/{path}"].sha256 for path in _INPUT.findall(steps)]
+    return StageKey(key_of(steps, files))
+
+
 def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
     """Return the Dockerfile, the files that it copies, the bake file and the lock of one image."""
+    rendered = image.rendered
+    if rendered is None:
+        rendered = _rendered(image, templates, _stage_texts(image, _environment_of(image, templates)))
+    copies = file_copies(image)
+    return (
+        *(
+            RenderedFile(f"{image.name}/{path}", content, _is_script(path, content))
+            for path, content in rendered.items()
+        ),
+        RenderedFile(f"{image.name}/docker-bake.json", _bake_file(image).encode()),
+        RenderedFile(f"{image.name}/{image_lock.FILE}", image_lock.text(image).encode()),
+        *([RenderedFile(f"{image.name}/{GITIGNORE}", _IGNORE_COPIES)] if copies else []),
+        *copies,
+    )
+
+
+def _rendered(image: Image, templates: Mapping[str, str], texts: list[_StageText]) -> dict[str, bytes]:
+    """Return the Dockerfile and the files that its steps mount or copy from its stage `inputs`, by path."""
     environment = _environment_of(image, templates)
-    texts = _stage_texts(image, environment)
     build, chain = _blocks(image, texts)
     links_system = layers.links_system(image, chain)
-    inputs = image.inputs
     has_inputs = bool(
         links_system
-        or inputs
+        or image.inputs
         or image.installs_apt
         or any(_INPUT.search(text) for _, text in (*build, *chain))
     )
@@ -144,22 +216,21 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
     if image.uses_dnf:
         dockerfile = _dnf_header(image, environment) + dockerfile[dockerfile.index("\n\n") :]
     if image.platform != PLATFORM:
-        # The template is part of the keys of all images
         option = f"docker build --platform {image.platform} "
         dockerfile = dockerfile.replace("docker build ", option, 1)
-    # Not in the template, because that is part of the keys of all images
     items = (item for item in unpinned_inputs(image) if not item.problem and not item.by_base)
     marks = "".join(f"# NOT PINNED: {item.text}\n" for item in items)
     dockerfile = dockerfile.replace("\n\n", f"\n{marks}\n", 1)
-    copies = file_copies(image)
-    return (
-        RenderedFile(f"{image.name}/{FILE}", dockerfile.encode()),
-        *_inputs(image.name, dockerfile, templates, [inputs, *(text.inputs for text in texts)]),
-        RenderedFile(f"{image.name}/docker-bake.json", _bake_file(image).encode()),
-        RenderedFile(f"{image.name}/{image_lock.FILE}", image_lock.text(image).encode()),
-        *([RenderedFile(f"{image.name}/{GITIGNORE}", _IGNORE_COPIES)] if copies else []),
-        *copies,
-    )
+    files = dict(image.inputs)
+    for text in texts:
+        files |= text.inputs
+    paths = sorted({*_INPUT.findall(dockerfile)})
+    inputs = {f"inputs/{path}": files[path] if path in files else _encoded(templates[path]) for path in paths}
+    return {FILE: dockerfile.encode(), **inputs}
+
+
+def _is_script(path: str, content: bytes) -> bool:
+    return path != FILE and content.startswith(b"#!")
 
 
 def file_copies(image: Image) -> tuple[RenderedFile, ...]:
@@ -178,14 +249,10 @@ def code_copies(image: Image) -> tuple[RenderedFile, ...]:
     )
 
 
-def _inputs(
-    name: str, dockerfile: str, templates: Mapping[str, str], inputs: Iterable[Mapping[str, bytes]]
-) -> Iterator[RenderedFile]:
-    """Yield the files that the steps of a Dockerfile mount or copy from its stage `inputs`."""
-    files = {path: content for paths in inputs for path, content in paths.items()}
-    for path in sorted({*_INPUT.findall(dockerfile)}):
-        content = files[path] if path in files else templates[path].encode()
-        yield RenderedFile(f"{name}/inputs/{path}", content, content.startswith(b"#!"))
+@cache
+def _encoded(text: str) -> bytes:
+    """Return a script as the same object for all images, whose sha256 is cached."""
+    return text.encode()
 
 
 def layer_owners(image: Image, templates: Mapping[str, str]) -> tuple[layers.LayerOwner, ...]:
@@ -350,8 +417,7 @@ def _stage_texts(image: Image, environment: "Environment") -> list[_StageText]:
     for stage in image.stages:
         values = _Values(package_stage, below, pip)
         try:
-            # Lists of a recipe's own packages have the name of the image
-            identity = stage.key, stage.image, values
+            identity = (*stage.inputs_of_text, environment, image.locks_apt, values)
             if (text := _STAGE_TEXTS.get(identity)) is None:
                 text = _render_stage(stage, environment, values, locks_apt=image.locks_apt)
                 _STAGE_TEXTS[identity] = text
@@ -366,8 +432,9 @@ def _stage_texts(image: Image, environment: "Environment") -> list[_StageText]:
 
 
 def forget() -> None:
-    """Clear the cache of rendered stages."""
+    """Clear the caches of rendered stages and of their steps."""
     _STAGE_TEXTS.clear()
+    step_keys.forget()
 
 
 def _render_stage(

@@ -1,46 +1,36 @@
-"""Plans of builds: images made of stages, each identified by a key over its inputs."""
+"""Plans of builds: images made of stages, each identified by the key of its last step."""
 
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import NewType
 
-from bakehouse.catalog.apt_lock import Deb, lock_name
+from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import FORMATS, Content
 from bakehouse.catalog.size_budget import REQUIREMENTS, Budget
 from bakehouse.catalog.trim import TrimChoice
-from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.plan import base_steps
 from bakehouse.plan.required_imports import RequiredImport
-from bakehouse.util.hashing import (
-    Json,
-    bytes_digest,
-    encoded_by,
-    key_of,
-    key_of_fields,
-    list_of,
-    spread_by,
-    text_json,
-    text_key,
-    texts_json,
-)
+from bakehouse.util.hashing import key_of
 from bakehouse.util.oci import PLATFORM, Digest
 
 StageKey = NewType("StageKey", str)
-"""64 hex digits: a hash of all inputs of a stage."""
+"""64 hex digits: the key of the last step of a stage."""
 ImageKey = NewType("ImageKey", str)
-"""64 hex digits: a hash of all inputs of an image."""
+"""64 hex digits: a hash of the last step of an image and of its configuration without labels."""
+DESCRIPTION_LABEL = "org.opencontainers.image.description"
+"""Label with the summary of an image."""
 LATEST = "latest"
 """Tag of the last build of an image."""
 DNF_TEMPLATE = "dnf.j2"
-"""Macros of images whose steps install packages with dnf; part of the keys of only these images."""
+"""Macros of images whose steps install packages with dnf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,113 +89,30 @@ class InstalledComponent:
         return _file_name("-".join(filter(None, (self.component, self.version, self.variant))))
 
 
-def _base_input(base: BootstrappedBase | RegistryBase) -> tuple[str, ...]:
-    """Return the values that identify a base in keys."""
-    if isinstance(base, BootstrappedBase):
-        lock = lock_name(base.suite, base.platform)
-        return base.reference, key_of_bootstrapped(lock, base.packages, base.debs)
-    return base.reference, base.digest or "", *(["locked"] if base.locks_apt else [])
-
-
 @lru_cache(64)
 def key_of_bootstrapped(lock: str, packages: tuple[str, ...], debs: tuple[Deb, ...]) -> str:
     """Return the key of a bootstrapped base; `lock` is the name of its lock of distribution packages."""
-    return key_of(lock, packages, _checksums(debs), base_steps.KEY)
-
-
-def _checksums(debs: Iterable[Deb]) -> list[str]:
-    return [deb.sha256 for deb in debs]
-
-
-@dataclass(frozen=True)
-class Foundation:
-    """Inputs that the build stages of an image share. Most images on one base have the same foundation."""
-
-    base: BootstrappedBase | RegistryBase = field(metadata=encoded_by(_base_input))
-    build_base: str
-    """Image that build stages start from; empty if it is the base."""
-    toolchain: tuple[str, ...]
-    """Distribution packages that build stages share."""
-    toolchain_debs: tuple[Deb, ...] = field(metadata=encoded_by(_checksums))
-    """Locked packages that `toolchain` adds to the base."""
-    base_facts: Mapping[str, str]
-    frozen: tuple[str, ...]
-    """Names and globs of Python packages of the base that must not change."""
-    templates: Mapping[str, str] = field(metadata=encoded_by(lambda texts: texts_json(tuple(texts.items()))))
-    """Shared templates that all stages depend on."""
-
-    @cached_property
-    def key(self) -> str:
-        return key_of_fields(self)
-
-
-def _part_inputs(part: InstalledComponent) -> tuple[str, ...]:
-    return part.component, part.version, part.variant
-
-
-def _artifacts_input(artifacts: Mapping[str, Artifact]) -> dict[str, tuple[str | None, ...]]:
-    return {
-        name: (artifact.kind, artifact.source, artifact.file, artifact.sha256)
-        for name, artifact in artifacts.items()
-    }
-
-
-def _packages_input(packages: Iterable[Package]) -> Json:
-    return list_of(package.key_input for package in packages)
-
-
-def _files_input(files: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: bytes_digest(content) for name, content in files.items()}
-
-
-def _scripts_input(scripts: Mapping[str, str]) -> Json:
-    return list_of(map(text_key, scripts.values()))
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedStage:
-    """All inputs of the build key of a stage, in order."""
-
-    foundation: str
-    """Key of the foundation."""
-    part: InstalledComponent = field(metadata=spread_by(_part_inputs))
-    """The component. The key covers its name, version and variant; smoke checks change no stage."""
-    template: str = field(metadata=encoded_by(text_json))
-    artifacts: Mapping[str, Artifact] = field(metadata=encoded_by(_artifacts_input))
-    packages: tuple[Package, ...] = field(metadata=encoded_by(_packages_input))
-    """Python packages, wheels and source distributions, in the order of the lock."""
-    build_apt: tuple[str, ...]
-    debs: tuple[Deb, ...] = field(metadata=encoded_by(_checksums))
-    """Locked packages that `build_apt` adds to the toolchain."""
-    facts: Mapping[str, str]
-    files: Mapping[str, bytes] = field(metadata=encoded_by(_files_input))
-    scripts: Mapping[str, str] = field(metadata=encoded_by(_scripts_input))
-    """Texts of the scripts that the steps mount, by name."""
-    dropped: tuple[str, ...] = field(metadata=spread_by(lambda dropped: (dropped,) if dropped else ()))
-    """Patterns of files that `finish-layer` removes, or keeps if they start with `!`."""
-    below: tuple[StageKey, ...] = field(metadata=spread_by(tuple))
-    """Keys of the stages that the stage starts from or copies from."""
-
-    @property
-    def key(self) -> StageKey:
-        if self.part.component != REQUIREMENTS:
-            return StageKey(key_of_fields(self))
-        used = {"build_apt", "debs"} if self.build_apt else set()
-        return StageKey(key_of_fields(self, CONSTANT_REQUIREMENTS_FIELDS - used))
-
-
-CONSTANT_REQUIREMENTS_FIELDS = frozenset({"part", "artifacts", "build_apt", "debs", "facts", "files"})
-"""Fields that stages of a recipe's own packages do not use, except for `build_packages` of the recipe."""
+    return key_of(lock, packages, [deb.sha256 for deb in debs], base_steps.KEY)
 
 
 @dataclass(frozen=True)
 class Stage:
     """The build of one component; its result is a tree in /out, which becomes one layer of the image."""
 
-    keyed: KeyedStage
-    key: StageKey
+    part: InstalledComponent
+    template: str
     source: Path
     """The directory of the component, for errors with a location."""
+    artifacts: Mapping[str, Artifact] = field(default_factory=dict)
+    locked: tuple[Package, ...] = ()
+    """Python packages, wheels and source distributions, in the order of the lock."""
+    build_apt: tuple[str, ...] = ()
+    debs: tuple[Deb, ...] = ()
+    """Locked packages that `build_apt` adds to the toolchain."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    """Patterns of files that `finish-layer` removes, or keeps if they start with `!`."""
     trims: tuple[TrimChoice, ...] = ()
     """Trims of the component and whether they are applied."""
     debs_list: str = ""
@@ -216,50 +123,33 @@ class Stage:
     """True if other stages or the base contain some packages of the component's lock."""
     image: str = ""
     """Name of the image whose recipe has the packages; empty for the packages of components."""
+    key: StageKey = StageKey("")
+    """Empty until the stage is rendered."""
+
+    @property
+    def inputs_of_text(self) -> tuple[object, ...]:
+        """Everything that the rendered text depends on; equal for images that share the stage."""
+        artifacts = (
+            (name, file.kind, file.source, file.file, file.sha256) for name, file in self.artifacts.items()
+        )
+        return (
+            *(self.part.component, self.part.version, self.part.variant, self.template, *artifacts),
+            *(tuple(package.key_input for package in self.locked), self.build_apt, self.debs),
+            *(tuple(self.facts.items()), tuple(self.files.items()), self.dropped, self.image),
+            *(self.debs_list, self.is_partial),
+        )
 
     @property
     def name(self) -> str:
-        return self.keyed.part.component
-
-    @property
-    def part(self) -> InstalledComponent:
-        return self.keyed.part
-
-    @property
-    def template(self) -> str:
-        return self.keyed.template
-
-    @property
-    def artifacts(self) -> Mapping[str, Artifact]:
-        return self.keyed.artifacts
+        return self.part.component
 
     @cached_property
     def wheels(self) -> tuple[Package, ...]:
-        return tuple(package for package in self.keyed.packages if not package.is_sdist)
+        return tuple(package for package in self.locked if not package.is_sdist)
 
     @cached_property
     def sdists(self) -> tuple[Package, ...]:
-        return tuple(package for package in self.keyed.packages if package.is_sdist)
-
-    @property
-    def build_apt(self) -> tuple[str, ...]:
-        return self.keyed.build_apt
-
-    @property
-    def debs(self) -> tuple[Deb, ...]:
-        return self.keyed.debs
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        return self.keyed.facts
-
-    @property
-    def files(self) -> Mapping[str, bytes]:
-        return self.keyed.files
-
-    @property
-    def dropped(self) -> tuple[str, ...]:
-        return self.keyed.dropped
+        return tuple(package for package in self.locked if package.is_sdist)
 
     @property
     def packages(self) -> str:
@@ -359,95 +249,58 @@ class Stage:
         return f"{name}-{key_of(lines)[:8]}"
 
 
-def _stages_input(stages: Iterable[Stage]) -> list[StageKey]:
-    return [stage.key for stage in sorted_by_layer(stages)]
-
-
-def _parts_input(parts: Iterable[InstalledComponent]) -> list[str]:
-    return [f"{part.component} {part.version_text}" for part in parts]
-
-
-_UNKEYED_CONTENT = ("system_packages", "code", "left_out", "allowed")
-"""Fields of the content that do not enter the recipe key under their own names."""
-
-
-def _image_scripts_input(scripts: Mapping[str, str]) -> list[str]:
-    # Unlike the input of stages, this is a list of JSON texts. Another form would change all keys.
-    return [text_key(text) for text in scripts.values()]
-
-
-def _content_input(content: Content) -> dict[str, object]:
-    names = (item.name for item in fields(content) if item.name not in _UNKEYED_CONTENT)
-    packages = (*(content.system_packages.apt or ()), *(content.system_packages.dnf or ()))
-    # The field is named `apt` for every package manager
-    values = {name: _plain(getattr(content, name)) for name in names}
-    return {**values, "code": [CODE_DIRECTORY] if content.code else [], "apt": sorted(packages)}
-
-
-def _plain(value: object) -> object:
-    """Convert a value for a key: bytes to their sha256, dataclasses to fields without `location`.
-
-    A key must not change with a line number.
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return sha256(value).hexdigest()
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if is_dataclass(value):
-        names = (item.name for item in fields(value) if item.name != "location")
-        return {name: _plain(getattr(value, name)) for name in names}
-    return value
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedImage:
-    """All inputs of the keys of an image, in order."""
-
-    name: str
-    summary: str
-    foundation: Foundation = field(metadata=encoded_by(lambda foundation: foundation.key))
-    stages: tuple[Stage, ...] = field(metadata=encoded_by(_stages_input))
-    """In build order. The key covers their order as layers."""
-    apt: tuple[str, ...]
-    """Distribution packages of the image, for any package manager."""
-    apt_debs: tuple[Deb, ...] = field(metadata=encoded_by(_checksums))
-    """Locked packages that `apt` adds to the base."""
-    environment: Mapping[str, str]
-    path: tuple[str, ...]
-    library_path: tuple[str, ...]
-    entrypoint: tuple[str, ...]
-    all_parts: tuple[InstalledComponent, ...] = field(metadata=encoded_by(_parts_input))
-    """The base and the components on it."""
-    content: Content = field(metadata=encoded_by(_content_input))
-    """Content of the recipe, with distribution packages of only the image's package manager."""
-    constraints: tuple[str, ...]
-    """Versions of Python packages that installations in the image must keep."""
-    scripts: Mapping[str, str] = field(metadata=encoded_by(_image_scripts_input))
-    """Texts of the scripts of steps that belong to no component, by name."""
-
-    @property
-    def recipe_key(self) -> ImageKey:
-        """Key without the training code. Committed files contain it, so editing code does not change them."""
-        return ImageKey(key_of_fields(self))
-
-
 def key_with_code(recipe_key: ImageKey, content: Content) -> ImageKey:
-    """Return the key in tags, labels and release records. Without training code, it is the recipe key."""
-    return ImageKey(key_of(recipe_key, _plain(content.code))) if content.code else recipe_key
+    """Return the key in tags and release records. Without training code, it is the recipe key."""
+    if not content.code:
+        return recipe_key
+    code = [[file.target, sha256(file.content).hexdigest(), file.is_executable] for file in content.code]
+    return ImageKey(key_of(recipe_key, code))
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
     """A resolved image with its keys."""
 
-    keyed: KeyedImage
-    recipe_key: ImageKey
-    key: ImageKey
+    name: str
+    summary: str
+    base: BootstrappedBase | RegistryBase
+    all_parts: tuple[InstalledComponent, ...]
+    """The base and the components on it."""
+    content: Content
+    """Content of the recipe, with distribution packages of only the image's package manager."""
     gpu: bool
     launchers: tuple[str, ...]
     """The launchers in the image: `torchrun`, `mpirun` or both."""
+    build_base: str = ""
+    """Image that build stages start from; empty if it is the base."""
+    toolchain: tuple[str, ...] = ()
+    """Distribution packages that build stages share."""
+    toolchain_debs: tuple[Deb, ...] = ()
+    """Locked packages that `toolchain` adds to the base; empty if the image has no stages."""
+    base_facts: Mapping[str, str] = field(default_factory=dict)
+    frozen: tuple[str, ...] = ()
+    """Names and globs of Python packages of the base that must not change."""
+    uses_dnf: bool = False
+    """True if steps of the image or of its build stages install packages with dnf."""
+    stages: tuple[Stage, ...] = ()
+    """In build order."""
+    apt: tuple[str, ...] = ()
+    """Distribution packages of the image, for any package manager; templates use this name."""
+    apt_debs: tuple[Deb, ...] = ()
+    """Locked packages that `apt` adds to the base."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    path: tuple[str, ...] = ()
+    """Directories that components add to PATH, without duplicates."""
+    library_path: tuple[str, ...] = ()
+    """Directories that components add to LD_LIBRARY_PATH, without duplicates."""
+    entrypoint: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    """Versions of Python packages that installations in the image must keep."""
+    recipe_key: ImageKey = ImageKey("")
+    """Key without the training code. Committed files contain it, so editing code does not change them."""
+    key: ImageKey = ImageKey("")
+    rendered: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
+    """The Dockerfile and its inputs that the keys are of, by path; None for images without keys."""
     labels: Mapping[str, str] = field(default_factory=dict)
     gpu_architecture: str = ""
     """GPU architectures that the components support, such as `>=7.5,<10`; empty if none declares them."""
@@ -477,35 +330,10 @@ class Image:
     """Packages in the recipe's requirements, which a smoke check imports."""
 
     @property
-    def name(self) -> str:
-        return self.keyed.name
-
-    @property
-    def summary(self) -> str:
-        return self.keyed.summary
-
-    @property
-    def base(self) -> BootstrappedBase | RegistryBase:
-        return self.keyed.foundation.base
-
-    @property
     def contents(self) -> frozenset[str]:
         """Names of the components, and names that these provide."""
         names = (name for part in self.all_parts for name, _ in part.provides)
         return frozenset((*(part.component for part in self.all_parts), *names))
-
-    @property
-    def build_base(self) -> str:
-        return self.keyed.foundation.build_base
-
-    @property
-    def toolchain(self) -> tuple[str, ...]:
-        return self.keyed.foundation.toolchain
-
-    @property
-    def toolchain_debs(self) -> tuple[Deb, ...]:
-        """Locked packages of the toolchain; empty if the image has no stages."""
-        return self.keyed.foundation.toolchain_debs if self.keyed.stages else ()
 
     @property
     def toolchain_list(self) -> str:
@@ -513,39 +341,9 @@ class Image:
         return f"debs/{self.base_part.label}/toolchain.txt"
 
     @property
-    def base_facts(self) -> Mapping[str, str]:
-        return self.keyed.foundation.base_facts
-
-    @property
-    def frozen(self) -> tuple[str, ...]:
-        return self.keyed.foundation.frozen
-
-    @property
-    def uses_dnf(self) -> bool:
-        """Return whether steps of the image or of its build stages install packages with dnf."""
-        return DNF_TEMPLATE in self.keyed.foundation.templates
-
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        return self.keyed.stages
-
-    @property
-    def apt(self) -> tuple[str, ...]:
-        """Distribution packages of the image, for any package manager; templates use this name."""
-        return self.keyed.apt
-
-    @property
-    def apt_debs(self) -> tuple[Deb, ...]:
-        return self.keyed.apt_debs
-
-    @property
     def apt_list(self) -> str:
         """Path in `inputs/` of the list of `apt_debs`."""
         return f"debs/{self.base_part.label}/image-{self.name}.txt" if self.apt_debs else ""
-
-    @property
-    def constraints(self) -> tuple[str, ...]:
-        return self.keyed.constraints
 
     @property
     def constraints_list(self) -> str:
@@ -553,50 +351,23 @@ class Image:
         return f"constraints/{key_of(self.constraints)[:8]}.txt"
 
     @property
-    def environment(self) -> Mapping[str, str]:
-        return self.keyed.environment
-
-    @property
     def training_module(self) -> str | None:
         """Value of SAGEMAKER_TRAINING_MODULE; None for the plain SageMaker Training Toolkit."""
-        return self.keyed.environment.get("SAGEMAKER_TRAINING_MODULE")
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """Directories that components add to PATH, without duplicates."""
-        return tuple(dict.fromkeys(self.keyed.path))
-
-    @property
-    def library_path(self) -> tuple[str, ...]:
-        """Directories that components add to LD_LIBRARY_PATH, without duplicates."""
-        return tuple(dict.fromkeys(self.keyed.library_path))
-
-    @property
-    def entrypoint(self) -> tuple[str, ...]:
-        return self.keyed.entrypoint
-
-    @property
-    def content(self) -> Content:
-        return self.keyed.content
+        return self.environment.get("SAGEMAKER_TRAINING_MODULE")
 
     @property
     def entry_point(self) -> str | None:
         """File name of the training code that the image contains in /opt/ml/code."""
-        return self.keyed.content.entry_point
-
-    @property
-    def all_parts(self) -> tuple[InstalledComponent, ...]:
-        """The base and the components on it."""
-        return self.keyed.all_parts
+        return self.content.entry_point
 
     @property
     def base_part(self) -> InstalledComponent:
-        return self.keyed.all_parts[0]
+        return self.all_parts[0]
 
     @property
     def parts(self) -> tuple[InstalledComponent, ...]:
         """The components on the base."""
-        return self.keyed.all_parts[1:]
+        return self.all_parts[1:]
 
     @property
     def locks_apt(self) -> bool:

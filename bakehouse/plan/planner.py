@@ -1,21 +1,18 @@
 """Plan the images of resolutions: their stages, and the keys of stages and images.
 
-A key covers inputs, not results: facts, templates and the keys of lower stages. Images that use a component
-in the same way share the stage, its key and its text.
+The keys are those of the steps of the rendered Dockerfiles. Images that use a component in the same way share
+the stage, its key and its text.
 """
 
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.base_contents import BaseContents
 from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.build_requirements import with_build_requirements
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.component import Artifact, BaseSource
-from bakehouse.catalog.python_lock import Package
+from bakehouse.catalog.component import BaseSource
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.size_budget import OWN, REQUIREMENTS
 from bakehouse.catalog.system_packages import Manager
@@ -23,6 +20,7 @@ from bakehouse.catalog.trim import drop_patterns, trim_choices
 from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
+from bakehouse.plan import dockerfile
 from bakehouse.plan.apt_packages import (
     AptSteps,
     apt_of,
@@ -33,20 +31,14 @@ from bakehouse.plan.apt_packages import (
 )
 from bakehouse.plan.constraints import constraints
 from bakehouse.plan.model import (
-    DNF_TEMPLATE,
+    DESCRIPTION_LABEL,
     BootstrappedBase,
-    Foundation,
     Image,
     InstalledComponent,
-    KeyedImage,
-    KeyedStage,
     Plan,
     RegistryBase,
     Stage,
-    StageKey,
-    defines_layer,
     key_of_bootstrapped,
-    key_with_code,
 )
 from bakehouse.plan.required_imports import required_imports
 from bakehouse.resolve.phrases import warning_text
@@ -55,14 +47,9 @@ from bakehouse.util.oci import Digest, platform_suffix
 from bakehouse.util.suggest import suggestion
 
 MAX_LAYERS = 100
-SHARED_TEMPLATES = ("Dockerfile.j2", "macros.j2")
-"""Templates that all stages depend on."""
-IMAGE_SCRIPTS = ("bin/diff-tree", "bin/download-debs", "bin/finish-step", "bin/require-apt-sources")
-"""Scripts of the steps that belong to no component."""
 REQUIREMENTS_TEMPLATE, SDISTS_TEMPLATE = "requirements.j2", "requirements-sdists.j2"
 """Templates of the Python packages of a recipe, without and with locked build requirements."""
 _LABEL = "org.bakehouse"
-_MOUNTED = re.compile(r'"bin/([a-z-]+)"')
 
 
 def _no_contents(_digest: str) -> None:
@@ -76,12 +63,12 @@ def make_plan(
     locks: AptLocks | None = None,
     base_contents: Callable[[str], BaseContents | None] = _no_contents,
 ) -> Plan:
-    """Return the stages and keys of images; `templates` are the shared templates, which are part of the keys.
+    """Return the stages and keys of images, which are rendered with the shared `templates`.
 
     `region` selects the registry of bases that have one in each region; `locks` are the locks of distribution
     packages; `base_contents` returns the record of a vendor's base by its digest. Raises RecipeError if a
-    base is unavailable, a package is not locked, or an image exceeds the number of layers that engines
-    support.
+    base is unavailable, a package is not locked, a template fails, or an image exceeds the number of layers
+    that engines support.
     """
     problems = Problems()
     images = []
@@ -94,7 +81,7 @@ def make_plan(
         _check_budgets(images[-1], problems)
         _check_smoke(images[-1], problems)
     problems.raise_as(RecipeError)
-    return Plan(tuple(images))
+    return Plan(dockerfile.with_keys(images, templates))
 
 
 def registry_host(resolution: Resolution, region: str | None, problems: Problems) -> str:
@@ -121,40 +108,39 @@ def _image(
     problems: Problems,
 ) -> Image:
     recipe, choices = resolution.recipe, resolution.all_choices
+    base = resolution.base.spec
+    assert base.base is not None
     specs = [choice.spec for choice in choices]
     locked = apt_steps(resolution, locks, problems)
-    foundation = _foundation(resolution, host, locked, templates)
-    base_part = _part(resolution.base)
-    parts = tuple(_part(choice) for choice in resolution.choices)
-    all_parts = (base_part, *parts)
+    all_parts = (_part(resolution.base), *(_part(choice) for choice in resolution.choices))
     entrypoints = [spec.entrypoint for spec in specs if spec.entrypoint]
-    packages = recipe.content.system_packages.of(resolution.base.spec.manager)
-    keyed = KeyedImage(
+    packages = recipe.content.system_packages.of(base.manager)
+    gpu = any(spec.gpu for spec in specs)
+    launchers = {name for choice in choices for name in choice.candidate.component.launchers}
+    stages = _stages(resolution, all_parts, locked, templates)
+    return Image(
         name=recipe.name,
         summary=recipe.summary,
-        foundation=foundation,
-        stages=_stages(resolution, all_parts, foundation, locked, templates),
+        base=_base(resolution.base, base.base, host, locked),
+        all_parts=all_parts,
+        content=replace(recipe.content, system_packages=packages),
+        build_base=base.base.build_reference and host + base.base.build_reference,
+        toolchain=build_packages(resolution, base),
+        toolchain_debs=locked.toolchain if stages else (),
+        base_facts=base.facts,
+        frozen=tuple(package.pattern for package in resolution.base.candidate.component.frozen),
+        uses_dnf=installs_with_dnf(resolution),
+        stages=stages,
         apt=apt_of(resolution),
         apt_debs=locked.image,
         environment=_environment(choices, recipe),
-        path=tuple(directory for spec in specs for directory in spec.path),
-        library_path=tuple(directory for spec in specs for directory in spec.library_path),
+        path=tuple(dict.fromkeys(directory for spec in specs for directory in spec.path)),
+        library_path=tuple(dict.fromkeys(directory for spec in specs for directory in spec.library_path)),
         entrypoint=entrypoints[-1] if entrypoints else (),
-        all_parts=all_parts,
-        content=replace(recipe.content, system_packages=packages),
         constraints=kept,
-        scripts={name: templates[name] for name in IMAGE_SCRIPTS if name in templates},
-    )
-    recipe_key = keyed.recipe_key
-    gpu = any(spec.gpu for spec in specs)
-    launchers = {name for choice in choices for name in choice.candidate.component.launchers}
-    return Image(
-        keyed,
-        recipe_key,
-        key_with_code(recipe_key, keyed.content),
         gpu=gpu,
         launchers=tuple(sorted(launchers)),
-        labels=_labels(keyed),
+        labels=_labels(recipe, all_parts),
         recipe_directory=recipe.directory,
         recipe_file=recipe.location.path,
         known_problems=tuple(
@@ -179,29 +165,9 @@ def _image(
     )
 
 
-def _foundation(
-    resolution: Resolution, host: str, locked: AptSteps, templates: Mapping[str, str]
-) -> Foundation:
-    """Return the inputs that the build stages of an image share."""
-    spec = resolution.base.spec
-    source = spec.base
-    assert source is not None
-    names = (*SHARED_TEMPLATES, *([DNF_TEMPLATE] if installs_with_dnf(resolution) else []))
-    return Foundation(
-        base=_base(resolution.base, source, host, locked),
-        build_base=source.build_reference and host + source.build_reference,
-        toolchain=build_packages(resolution, spec),
-        toolchain_debs=locked.toolchain,
-        base_facts=spec.facts,
-        frozen=tuple(package.pattern for package in resolution.base.candidate.component.frozen),
-        templates={name: templates[name] for name in names if name in templates},
-    )
-
-
 def _stages(
     resolution: Resolution,
     all_parts: tuple[InstalledComponent, ...],
-    foundation: Foundation,
     locked: AptSteps,
     templates: Mapping[str, str],
 ) -> tuple[Stage, ...]:
@@ -217,28 +183,18 @@ def _stages(
             continue
         trims = trim_choices(spec.trims.values(), selected, gpu=spec.gpu)
         debs = locked.stages.get(name, ())
-        scripts = _scripts(
-            template, name, spec.artifacts, packages, has_debs=bool(debs), is_frozen=bool(foundation.frozen)
-        )
-        keyed = KeyedStage(
-            foundation=foundation.key,
-            part=part,
-            template=template,
-            artifacts={artifact.name: artifact for artifact in spec.artifacts},
-            packages=packages,
-            build_apt=build_packages(resolution, spec),
-            debs=debs,
-            facts=spec.facts,
-            files=component.files,
-            scripts=_script_texts(scripts, templates),
-            dropped=drop_patterns(trims, selected),
-            below=_keys_below(template, component.builds_on, stages),
-        )
         stages.append(
             Stage(
-                keyed,
-                keyed.key,
+                part,
+                template,
                 source=component.directory,
+                artifacts={artifact.name: artifact for artifact in spec.artifacts},
+                locked=packages,
+                build_apt=build_packages(resolution, spec),
+                debs=debs,
+                facts=spec.facts,
+                files=component.files,
+                dropped=drop_patterns(trims, selected),
                 trims=trims,
                 debs_list=f"debs/{base_part.label}/{part.label}.txt" if debs else "",
                 layer=component.layer_order,
@@ -247,91 +203,27 @@ def _stages(
         )
     if resolution.user_packages:
         debs = locked.stages.get(REQUIREMENTS, ())
-        stages.append(_user_stage(resolution, foundation, debs, templates, stages))
+        stages.append(_user_stage(resolution, base_part.label, debs, templates))
     return tuple(stages)
 
 
 def _user_stage(
-    resolution: Resolution,
-    foundation: Foundation,
-    debs: tuple[Deb, ...],
-    templates: Mapping[str, str],
-    below: Iterable[Stage],
+    resolution: Resolution, base: str, debs: tuple[Deb, ...], templates: Mapping[str, str]
 ) -> Stage:
     """Return the stage of the Python packages of a recipe."""
     recipe, packages = resolution.recipe, with_build_requirements(resolution.user_packages)
     has_build = any(package.build is not None for package in packages)
-    template = templates[SDISTS_TEMPLATE if has_build else REQUIREMENTS_TEMPLATE]
     debs = debs if has_build else ()
-    scripts = _scripts(
-        template, REQUIREMENTS, (), packages, has_debs=bool(debs), is_frozen=bool(foundation.frozen)
-    )
-    keyed = KeyedStage(
-        foundation=foundation.key,
-        part=InstalledComponent(REQUIREMENTS, "0", ""),
-        template=template,
-        artifacts={},
-        packages=packages,
+    return Stage(
+        InstalledComponent(REQUIREMENTS, "0", ""),
+        templates[SDISTS_TEMPLATE if has_build else REQUIREMENTS_TEMPLATE],
+        source=recipe.location.path.parent,
+        locked=packages,
         build_apt=requirements_packages(resolution) if has_build else (),
         debs=debs,
-        facts={},
-        files={},
-        scripts=_script_texts(scripts, templates),
         dropped=drop_patterns((), recipe.trim),
-        below=_keys_below(template, (), below),
-    )
-    base = _part(resolution.base).label
-    return Stage(
-        keyed,
-        keyed.key,
-        source=recipe.location.path.parent,
         debs_list=f"debs/{base}/{REQUIREMENTS}-{recipe.name}.txt" if debs else "",
         image=recipe.name,
-    )
-
-
-def _scripts(
-    template: str,
-    name: str,
-    artifacts: Iterable[Artifact],
-    packages: Iterable[Package],
-    *,
-    has_debs: bool,
-    is_frozen: bool,
-) -> Iterator[str]:
-    """Yield the names of the scripts that the steps of a stage mount."""
-    yield from _mounted(template)
-    has_packages = "packages(" in template
-    if has_packages:
-        yield "finish-layer"
-        if any(package.is_sdist for package in packages):
-            yield "download-sdists"
-    if (has_packages or "download(" in template) and any(artifact.kind != "pypi" for artifact in artifacts):
-        yield "download"
-    if has_debs:
-        yield "download-debs"
-    if is_frozen and defines_layer(template, name):
-        yield "keep-frozen"
-
-
-@lru_cache(1024)
-def _mounted(template: str) -> tuple[str, ...]:
-    return tuple(_MOUNTED.findall(template))
-
-
-def _script_texts(names: Iterable[str], templates: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts of scripts by name, sorted. Templates may name scripts that do not exist."""
-    paths = ((name, f"bin/{name}") for name in sorted({*names}))
-    return {name: templates[path] for name, path in paths if path in templates}
-
-
-def _keys_below(template: str, builds_on: tuple[str, ...], stages: Iterable[Stage]) -> tuple[StageKey, ...]:
-    """Return the keys of the stages that a stage starts from or copies from, in their order."""
-    # Packages are installed into the Python of the image
-    names = (*builds_on, "python") if "package_stage" in template else builds_on
-    uses_packages = "packages_below" in template
-    return tuple(
-        stage.key for stage in stages if stage.name in names or (uses_packages and stage.installs_packages)
     )
 
 
@@ -405,11 +297,11 @@ def _environment(choices: tuple[Choice, ...], recipe: Recipe) -> dict[str, str]:
     return merged | dict(recipe.content.environment)
 
 
-def _labels(image: KeyedImage) -> dict[str, str]:
+def _labels(recipe: Recipe, parts: Iterable[InstalledComponent]) -> dict[str, str]:
     return {
-        "org.opencontainers.image.title": image.name,
-        "org.opencontainers.image.description": image.summary,
-        **{f"{_LABEL}.component.{part.component}": part.version_text for part in image.all_parts},
+        "org.opencontainers.image.title": recipe.name,
+        DESCRIPTION_LABEL: recipe.summary,
+        **{f"{_LABEL}.component.{part.component}": part.version_text for part in parts},
     }
 
 

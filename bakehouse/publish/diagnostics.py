@@ -76,11 +76,9 @@ class PushDiagnostics:
         )
 
     def _cause(self, origin: Origin) -> str:
-        key = self.target.key
-        if origin.key == key:
-            return f"both have the build key {key[:8]} but different content: the build is not reproducible"
-        if origin.key:
-            return f"the existing image has another build key, {origin.key[:8]}"
+        if origin.is_ours:
+            key = self.target.key[:8]
+            return f"both have the build key {key} but different content: the build is not reproducible"
         return "the existing image has no Bakehouse labels, so another tool pushed it"
 
     def unfit(self, reasons: tuple[Reason, ...], *, pushed: bool) -> PublishError:

@@ -94,6 +94,7 @@ def publish(
     check_names(bounded_registry.host, repository, tag, image.name)
     target = ReleaseTarget(
         *(image.name, image.key, built.digest, bounded_registry, repository, tag),
+        config=lambda: packer.config(built),
         form=FORMS[image.format],
         platform=image.platform,
     )
@@ -245,7 +246,7 @@ class _Push:
             tagged = remote.manifest(self.target.tag)
         except RegistryError:
             return False
-        if tagged and not self.target.matches_image(tagged):
+        if tagged and not self.tags.matches_image(tagged):
             raise self.tags.taken(tagged)
         try:
             return tagged is not None and not replace(self.tags, remote=remote).absent(tagged)

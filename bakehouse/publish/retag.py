@@ -101,7 +101,8 @@ def _tag_release(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
         raise diagnostics.candidate_gone()
     tags.check_manifest(manifest)
     if manifest.config:
-        tags = replace(tags, target=replace(target, digest=manifest.config.digest))
+        config = manifest.config.digest
+        tags = replace(tags, target=replace(target, digest=config, config=lambda: remote.blob(config)))
     if released := tags.find_release(lambda: None):
         progress(f"{subject} is released already, as {released[0]}")
         return tags.published(*released, was_there=True, candidate=False)

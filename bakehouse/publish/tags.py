@@ -84,13 +84,23 @@ class ReleaseTags:
         with self.diagnostics.translate_errors():
             manifests = {tag: self.remote.manifest(tag) for tag in tags()}
         for tag, manifest in manifests.items():
-            if manifest and self.target.matches_image(manifest) and not unfit(manifest, self.target.form):
+            if manifest and self.matches_image(manifest) and not unfit(manifest, self.target.form):
                 return tag, manifest
         if other := manifests.get(self.target.tag):
-            if self.target.matches_image(other):
+            if self.matches_image(other):
                 raise self.diagnostics.format_taken(other.digest, unfit(other, self.target.form))
             raise self.taken(other)
         return None
+
+    def matches_image(self, manifest: Manifest) -> bool:
+        """Return whether a manifest in the repository is of this image, perhaps with other labels."""
+        with self.diagnostics.translate_errors():
+            try:
+                return self.target.matches_image(manifest, self.remote.blob)
+            except RegistryError as error:
+                if error.status == 404:
+                    return False
+                raise
 
     def taken(self, other: Manifest) -> TagTakenError:
         """Return the error for a tag that names another image, with the facts that are available."""
@@ -124,7 +134,7 @@ class ReleaseTags:
             manifest = self.remote.manifest(self.target.tag)
         if manifest is None:
             raise self.diagnostics.tag_missing()
-        if not self.target.matches_image(manifest):
+        if not self.matches_image(manifest):
             # Another push came after the check, and the registry accepted both.
             raise self.taken(manifest)
         return manifest

@@ -1,10 +1,10 @@
 """Image manifests, and the checks of what SageMaker accepts."""
 
 import hashlib
+import json
 from dataclasses import dataclass
 
 from bakehouse.errors import Reason
-from bakehouse.util.hashing import KEY_LABEL
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import PLATFORM, Digest
 
@@ -147,6 +147,19 @@ def unfit_platform(config: bytes, wanted: str) -> tuple[Reason, ...]:
     return () if platform == wanted else (Reason(f"it is for {platform}, not {wanted}"),)
 
 
+def content_id(config: bytes) -> Digest:
+    """Return the identity of what an image contains: its layers, and its configuration without labels.
+
+    Images that differ only in labels, times or the history of their layers have the same one.
+    """
+    document = parse_json(config)
+    settings = {name: value for name, value in (document.get("config") or {}).items() if name != "Labels"}
+    kept = {name: document.get(name) for name in ("architecture", "os", "variant", "rootfs")}
+    # Builders write an empty value or leave it out
+    settings = {name: value for name, value in settings.items() if value not in (None, "", [], {}, False)}
+    return digest_of(json.dumps({**kept, "config": settings}, sort_keys=True).encode())
+
+
 _NO_TIME = ("0001-", "1970-", "1980-")
 
 
@@ -154,8 +167,8 @@ _NO_TIME = ("0001-", "1970-", "1980-")
 class Origin:
     """Origin of an image according to its labels; missing ones are empty."""
 
-    key: str = ""
-    """Build key of an image that Bakehouse built."""
+    is_ours: bool = False
+    """True if it has labels of Bakehouse."""
     revision: str = ""
     created: str = ""
     authors: str = ""
@@ -169,7 +182,7 @@ def origin_of(config: bytes) -> Origin:
         standard = "org.opencontainers.image."
         created = str(labels.get(f"{standard}created") or document.get("created") or "")
         return Origin(
-            key=str(labels.get(KEY_LABEL, "")),
+            is_ours=any(name.startswith("org.bakehouse.") for name in labels),
             revision=str(labels.get(f"{standard}revision", "")),
             # Reproducible builds record a fixed time, such as 1970.
             created="" if created.startswith(_NO_TIME) else created[:16].replace("T", " "),

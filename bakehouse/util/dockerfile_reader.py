@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 _DIRECTIVE = re.compile(r"#\s*(?P<name>[A-Za-z][A-Za-z0-9]*)\s*=\s*(?P<value>.*?)\s*")
 _INSTRUCTION = re.compile(r"\s*(?P<keyword>[A-Za-z]+)(?P<text>\s.*)?", re.DOTALL)
 _FLAG = re.compile(r"\s*(?P<flag>--[a-zA-Z][a-zA-Z-]*(?:=(?:\"[^\"]*\"|'[^']*'|\S)*)?)(?=\s|$)")
-_WORD = re.compile(r"(?:\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"|[^\s\"'\\]|[\"'\\])+", re.DOTALL)
+WORD = re.compile(r"(?:\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"|[^\s\"'\\]|[\"'\\])+", re.DOTALL)
+"""A word of an instruction, with its quotes."""
 _HEREDOC = re.compile(r"\d*<<(?P<strip>-?)(?P<quote>[\"']?)(?P<name>[^\s<\"']+)(?P=quote)")
 _WITH_FLAGS = ("ADD", "COPY", "FROM", "HEALTHCHECK", "RUN")
 _WITH_HEREDOCS = ("RUN", "COPY", "ADD")
@@ -31,6 +32,8 @@ class Instruction:
     flags: tuple[str, ...] = ()
     heredocs: tuple[str, ...] = ()
     """Contents of here-documents."""
+    bodies: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """The same byte for byte, with all line ends."""
     starts: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
     """Offsets in the text where a line starts, with the number of the line."""
     heredoc_lines: tuple[int, ...] = field(default=(), compare=False, repr=False)
@@ -58,7 +61,8 @@ class Instruction:
 
 def instructions(text: str) -> Iterator[Instruction]:
     """Yield the instructions of a Dockerfile. Continued lines are joined; comments are skipped."""
-    lines = text.removeprefix("\ufeff").splitlines()
+    # Only these end a line: here-documents may contain others, such as form feeds
+    lines = text.removeprefix("\ufeff").removesuffix("\n").split("\n")
     escape = _escape_character(lines)
     ends = re.compile(rf"(?:^|(?<=[^{re.escape(escape)}])){re.escape(escape)}[ \t]*$")
     number = 0
@@ -70,7 +74,7 @@ def instructions(text: str) -> Iterator[Instruction]:
         joined = ""
         starts: list[tuple[int, int]] = []
         while number < len(lines):
-            line = lines[number]
+            line = lines[number].removesuffix("\r")
             number += 1
             if joined and _is_comment(line):
                 # Empty lines and comments do not end an instruction.
@@ -93,20 +97,25 @@ def instructions(text: str) -> Iterator[Instruction]:
         start += len(joined[start:]) - len(joined[start:].lstrip())
         rest = joined[start:].rstrip()
         heredocs: list[str] = []
+        bodies: list[str] = []
         heredoc_lines: list[int] = []
-        marks = [_HEREDOC.fullmatch(word[0]) for word in _WORD.finditer(rest)] if "<<" in rest else []
+        marks = [_HEREDOC.fullmatch(word[0]) for word in WORD.finditer(rest)] if "<<" in rest else []
         for mark in marks if keyword in _WITH_HEREDOCS else ():
             if mark is None:
                 continue
             heredoc_lines.append(number + 1)
             content: list[str] = []
+            start, stop = number, len(lines)
             while number < len(lines):
-                line = lines[number].lstrip("\t") if mark["strip"] else lines[number]
+                line = lines[number].removesuffix("\r")
+                line = line.lstrip("\t") if mark["strip"] else line
                 number += 1
                 if line == mark["name"]:
+                    stop = number - 1
                     break
                 content.append(line)
             heredocs.append("\n".join(content))
+            bodies.append("".join(f"{line}\n" for line in lines[start:stop]))
         moved = [(max(offset - start, 0), line) for offset, line in starts if offset <= start + len(rest)]
         kept = dict(moved)
         yield Instruction(
@@ -115,6 +124,7 @@ def instructions(text: str) -> Iterator[Instruction]:
             rest,
             tuple(flags),
             tuple(heredocs),
+            tuple(bodies),
             tuple(sorted(kept.items())),
             tuple(heredoc_lines),
             escape,

@@ -17,7 +17,7 @@ from bakehouse.errors import EngineError, UsageError
 from bakehouse.pipeline import render
 from bakehouse.plan.workspace import Workspace, open_workspace, select
 from tests.support.errors import error_text
-from tests.support.fake_engine import DIGEST, FakeEngine, Run
+from tests.support.fake_engine import FakeEngine, Run
 from tests.support.trees import Tree
 
 CHURN = 'summary: x\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
@@ -29,11 +29,11 @@ class Recorder(FakeEngine):
     def __init__(self) -> None:
         super().__init__(lambda spec: Run())
         self.names: dict[str, str] = {}
-        """The key of the image that each name points to."""
+        """The digest of the image that each name points to."""
         self.used: set[str] = set()
 
     def image(self, reference: str) -> StoredImage | None:
-        return StoredImage(DIGEST, 1, key=self.names[reference]) if reference in self.names else None
+        return StoredImage(self.names[reference], 1) if reference in self.names else None
 
     def remove_image(self, name: str) -> bool:
         if name in self.used:
@@ -82,6 +82,8 @@ def built(workspace: Workspace, engine: Recorder, *older: str) -> frozenset[str]
     image_owners.record(workspace.project, {*names, *older})
     engine.names |= {name: name.rpartition(":")[2] for name in older}
     engine.names |= dict.fromkeys(names, images[0].key)
+    digests = {image_owners.digest_name(image.reference, image.key) for image in images}
+    image_owners.record(workspace.project, digests)
     return names
 
 
@@ -199,7 +201,7 @@ def test_a_tag_that_another_project_moved_is_kept(
     other = churn_project(tmp_path / "other", '"3.12"')
     names = built(other, engine)
     if not is_recorded:
-        image_owners.forget(other.project, names)
+        image_owners.forget(other.project, image_owners.read(other.project).own)
     reason = f"{other.project.root} built" if is_recorded else "this project did not build"
 
     assert f"kept image bakehouse/churn:latest, which {reason}" in cleaned(project, everything=True)

@@ -11,7 +11,6 @@ from bakehouse.cli import clean
 from bakehouse.engine import tar
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, open_workspace, select
-from bakehouse.util.hashing import KEY_LABEL
 from tests.support.programs import remove_images
 from tests.support.trees import Tree
 
@@ -30,11 +29,13 @@ def project(root: Path, name: str, python: str) -> tuple[Workspace, Image]:
 def build(workspace: Workspace, image: Image) -> None:
     """Create an image as a build does, without the content."""
     image_owners.record(workspace.project, image.names)
+    repository, _, tag = image.reference.partition(":")
     with contextlib.closing(docker.from_env()) as client:
-        for name in image.names:
-            repository, _, tag = name.partition(":")
-            changes = [f"LABEL {KEY_LABEL}={image.key}"]
-            client.api.import_image_from_data(tar.pack({}), repository=repository, tag=tag, changes=changes)
+        changes = [f"ENV BUILT={image.key}"]
+        client.api.import_image_from_data(tar.pack({}), repository=repository, tag=tag, changes=changes)
+        stored = client.images.get(image.reference)
+        stored.tag(image.names[1])
+    image_owners.record(workspace.project, {image_owners.digest_name(image.reference, str(stored.id))})
 
 
 @pytest.mark.parametrize("one_user", [True, False])

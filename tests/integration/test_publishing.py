@@ -137,7 +137,7 @@ def test_only_what_was_built_from_these_recipes_is_tried(workspace: Workspace, i
         pulled_image(select(workspace, ["mpi-cpu"]), image.stored, print)
     [diagnostic] = caught.value.diagnostics
     assert diagnostic.message == f"`{image.stored}` was not built from this recipe of `mpi-cpu`"
-    assert diagnostic.facts[1] == ("key of the image", image.image.key)
+    assert diagnostic.facts[0] == ("org.opencontainers.image.title", "none; the recipe has mpi-cpu")
 
 
 def test_a_report_is_of_one_image(workspace: Workspace, image: BuiltImage, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from bakehouse.errors import StaleError
 from bakehouse.pipeline import render
 from bakehouse.pipeline.build import build
 from bakehouse.plan.workspace import open_workspace, select
-from bakehouse.util.hashing import KEY_LABEL
 from tests.support.git_repository import commit
 
 pytestmark = pytest.mark.engine
@@ -57,12 +56,6 @@ def code_of(image: BuiltImage) -> dict[str, str]:
     return files
 
 
-def label(reference: str) -> str:
-    format_ = f'{{{{index .Config.Labels "{KEY_LABEL}"}}}}'
-    command = ["docker", "image", "inspect", "--format", format_, reference]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def layers(reference: str) -> str:
     command = ["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", reference]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -83,7 +76,6 @@ def test_an_edit_changes_the_image_and_no_committed_file(project: Path) -> None:
     assert render.check(select(open_workspace(project), [NAME]), print).endswith("are up to date\n")
     assert files == {"train.py": "print(1)\n", "data/notes.txt": "kept\n"}
     assert code_of(second) == {"train.py": "print(2)\n"}
-    assert [label(image.image.reference) for image in (first, second)] == [first.image.key, second.image.key]
     assert first.image.key != second.image.key
 
 
@@ -100,7 +92,6 @@ def test_docker_alone_builds_the_checked_copy_and_refuses_an_empty_stage(project
     assert empty.returncode != 0
     assert f"error: the stage code is empty: run bake build {NAME}" in empty.stderr
     assert layers(plain) == layers(image.image.reference)
-    assert (label(plain), label(image.image.reference)) == ("", image.image.key)
 
 
 def test_an_edit_of_files_of_the_recipe_is_stale_until_it_is_rendered(project: Path) -> None:

@@ -20,7 +20,6 @@ from bakehouse.registry.client import Repository
 from bakehouse.registry.manifest import FORMS, Manifest
 from bakehouse.registry.registry import Registry
 from bakehouse.registry.upload import Blob, Uploader
-from bakehouse.util.hashing import KEY_LABEL
 from bakehouse.util.oci import Digest
 from tests.support import plans
 
@@ -86,7 +85,7 @@ def built(
     (directory / "Dockerfile").write_text("FROM scratch\nCOPY one /\nCOPY two /\n")
     reference = f"bakehouse/test-{os.getpid()}:{name}-{os.urandom(4).hex()}"
     metadata = directory / "metadata.json"
-    labels = {"bakehouse": f"tests-{os.getpid()}", KEY_LABEL: image(name).key}
+    labels = {"bakehouse": f"tests-{os.getpid()}", "org.bakehouse.component.open-mpi": "4.1.8"}
     if revision:
         labels["org.opencontainers.image.revision"] = revision
     command = [

@@ -143,7 +143,7 @@ OTHER = Content(
 )
 def test_steps_and_files_of_a_recipe_can_add_efa(workspace: Workspace, content: Content, rule: str) -> None:
     [image] = select(workspace, ["pytorch-cu130"]).plan.images
-    image = replace(image, keyed=replace(image.keyed, content=content))
+    image = replace(image, content=content)
     job = JobSpec(instance_type="ml.p4d.24xlarge", instance_count=2, launcher="torchrun", sdk="v2")
     checked = check_job(planned_image(image, workspace.catalog), job, workspace.catalog)
 

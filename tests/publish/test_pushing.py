@@ -47,6 +47,9 @@ class FakePacker:
     stored: bytes = LAYER
     """Content of the file of its layer."""
 
+    def config(self, built: BuiltImage) -> bytes:
+        return CONFIG
+
     def pack(self, built: BuiltImage, form: Form, report: Reporter, until: float) -> PackedImage:
         path = self.directory / "layer"
         path.write_bytes(self.stored)
@@ -101,6 +104,27 @@ def test_an_image_is_uploaded_and_tagged(tmp_path: Path, fake_registry: FakeRegi
     assert fake_registry.manifests[TAG] == (DOCKER_MANIFEST, MANIFEST)
     assert fake_registry.blobs == {digest_of(CONFIG): CONFIG, digest_of(LAYER): LAYER}
     assert published.sent == len(LAYER)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_same"), [({"Labels": {"title": "a"}}, True), ({"Cmd": ["sh"]}, False)]
+)
+def test_an_image_with_other_labels_is_the_published_one(
+    tmp_path: Path, fake_registry: FakeRegistry, proxy: Proxy, change: dict[str, object], is_same: bool
+) -> None:
+    document = json.loads(CONFIG)
+    config = json.dumps({**document, "config": {**document.get("config", {}), **change}}).encode()
+    manifest = MANIFEST.replace(digest_of(CONFIG).encode(), digest_of(config).encode())
+    manifest = manifest.replace(f'"size": {len(CONFIG)}'.encode(), f'"size": {len(config)}'.encode())
+    fake_registry.blobs.update({digest_of(config): config, digest_of(LAYER): LAYER})
+    fake_registry.manifests[TAG] = (DOCKER_MANIFEST, manifest)
+
+    if is_same:
+        published = push(tmp_path, NamedRegistry(proxy.host, lambda _: None))
+        assert (published.digest, published.was_there, published.sent) == (digest_of(manifest), True, 0)
+    else:
+        with pytest.raises(TagTakenError):
+            push(tmp_path, NamedRegistry(proxy.host, lambda _: None))
 
 
 def test_an_image_that_another_machine_pushed_meanwhile_is_published(

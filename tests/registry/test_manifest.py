@@ -14,6 +14,7 @@ from bakehouse.registry.manifest import (
     OCI_MANIFEST,
     Manifest,
     UnreadableManifestError,
+    content_id,
     digest_of,
     parse,
     short,
@@ -117,6 +118,30 @@ def test_the_platform_is_read_from_the_configuration() -> None:
     assert unfit_platform(arm, "linux/amd64") == (Reason("it is for linux/arm64, not linux/amd64"),)
     assert unfit_platform(intel, "linux/arm64") == (Reason("it is for linux/amd64, not linux/arm64"),)
     assert unfit_platform(b"{}", "linux/amd64") == (Reason("its configuration has no platform"),)
+
+
+def test_the_content_of_an_image_is_its_layers_and_its_configuration_without_labels() -> None:
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "created": "2026-01-01T00:00:00Z",
+        "history": [{"created_by": "RUN a"}],
+        "rootfs": {"type": "layers", "diff_ids": ["sha256:1"]},
+        "config": {"Env": ["A=1"], "Cmd": ["sh"], "Labels": {"a": "b"}, "User": ""},
+    }
+
+    def content(**changes: object) -> str:
+        return content_id(json.dumps({**config, **changes}).encode())
+
+    same = {"Env": ["A=1"], "Cmd": ["sh"], "Labels": {"a": "c"}, "ArgsEscaped": False, "Volumes": None}
+    assert content(config=same, history=[], created="2027") == content()
+    for change in (
+        {"config": {"Env": ["A=2"], "Cmd": ["sh"]}},
+        {"config": {"Env": ["A=1"], "Cmd": ["sh"], "User": "a"}},
+        {"rootfs": {"type": "layers", "diff_ids": ["sha256:2"]}},
+        {"architecture": "arm64"},
+    ):
+        assert content(**change) != content()
 
 
 def test_a_short_digest_has_twelve_digits() -> None:

@@ -69,7 +69,7 @@ def test_a_package_of_a_git_repository_has_its_commit() -> None:
     [stage, *others] = [stage for stage in image.stages if stage.wheels]
     origin = f"git+https://git.example/own@{'a' * 40}"
     sdist = replace(stage.wheels[0], file="own-1.0.tar.gz", origin=origin)
-    stage = replace(stage, keyed=replace(stage.keyed, packages=(*stage.wheels, sdist)))
+    stage = replace(stage, locked=(*stage.wheels, sdist))
     dependencies = built_from(plans.changed(image, stages=(stage, *others)))
     assert dependencies["own-1.0.tar.gz"]["uri"] == origin
 
