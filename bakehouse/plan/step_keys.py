@@ -17,7 +17,7 @@ from typing import Any, NewType
 from bakehouse.plan.model import ImageKey, StageKey
 from bakehouse.util import dockerfile_reader
 from bakehouse.util.dockerfile_reader import WORD, Instruction
-from bakehouse.util.files import read_bytes
+from bakehouse.util.files import files_below, read_bytes
 from bakehouse.util.hashing import bytes_digest, key_of
 
 StepKey = NewType("StepKey", str)
@@ -118,7 +118,7 @@ def read_steps(
 def tree_of(directory: Path, *names: str) -> Tree:
     """Return the files of a directory, or of some of its subdirectories, by path."""
     roots = [directory / name for name in names] or [directory]
-    files = (file for root in roots for file in sorted(root.rglob("*")) if file.is_file())
+    files = (file for root in roots for file in files_below(root))
     return {
         file.relative_to(directory).as_posix(): file_content(
             read_bytes(file), is_executable=bool(file.stat().st_mode & 0o100)
