@@ -228,7 +228,7 @@ LOCAL_GPU = Rule("local-gpu-count", f"{_V2}: estimator.py")
 GROUPS_V3 = Rule(
     "groups-of-version-3", f"{_V3}: container_drivers", "its drivers ignore groups", is_error=False
 )
-TAGS_V3 = Rule("tags-of-version-3", f"{_V3}: model_trainer.py", "boto3 refuses the request of the SDK")
+TAGS_V3 = Rule("tags-of-version-3", f"{_V3}: model_trainer.py")
 VARIABLES_V3 = Rule(
     "variables-of-version-3",
     f"{_V3}: container_drivers/scripts/environment.py",

@@ -70,6 +70,7 @@ IMAGES: Mapping[str, LaunchImage] = {
         PYTORCH, host_requirements=(HostRequirement("pytorch 1.13.1 (cu117)", _UP_TO_A100),)
     ),
     "smd": replace(PYTORCH, uri=SMD_URI),
+    "needs GPUs": replace(PYTORCH, requires_gpu=True),
     "python": replace(PYTORCH, versions={**PYTORCH.versions, "python": "3.11"}),
     "old toolkit": replace(PYTORCH, versions={**PYTORCH.versions, "sagemaker-pytorch-training": "2.6.2"}),
 }
@@ -209,6 +210,7 @@ RARE = (
         },
     ),
     Case("PyTorch", "pytorch", (("", "ml.g4dn.12xlarge", 2),), {"smdistributed": {"dataparallel": _ON}}),
+    Case("PyTorch", "needs GPUs", (("", "ml.c5.xlarge", 1),)),
     Case("PyTorch", "pytorch", _ONE, {"mpi": {**_ON, "custom_mpi_options": "-np 4"}}),
     Case("TensorFlow", "tensorflow", _ONE, {"mpi": _ON, "torch_distributed": True}),
     Case("PyTorch", "", _ONE, {"mpi": _ON}, framework_version="1.6.0", py_version="py2"),
