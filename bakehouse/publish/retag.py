@@ -13,7 +13,7 @@ from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
 from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
-from bakehouse.registry.manifest import FORMS, short
+from bakehouse.registry.manifest import FORMS, Manifest, short
 from bakehouse.registry.registry import DeadlineRegistry, Registry
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.file_lock import exclusive
@@ -70,9 +70,8 @@ def find_release_tag(
                 facts=(("record", record.config), ("registry", config)),
                 hint="restore `releases.json`, or publish the candidate again",
             )
-        released = ReleaseTags(remote, replace(target, registry=remote.registry), diagnostics).find_release(
-            lambda: None
-        )
+        tags = ReleaseTags(remote, replace(target, registry=remote.registry), diagnostics)
+        released = _by_configuration(tags, manifest).find_release(lambda: None)
     except OverdueError as error:
         raise diagnostics.overdue() from error
     return released[0] if released and released[1].digest == record.digest else None
@@ -100,9 +99,7 @@ def _tag_release(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
     if manifest is None:
         raise diagnostics.candidate_gone()
     tags.check_manifest(manifest)
-    if manifest.config:
-        config = manifest.config.digest
-        tags = replace(tags, target=replace(target, digest=config, config=lambda: remote.blob(config)))
+    tags = _by_configuration(tags, manifest)
     if released := tags.find_release(lambda: None):
         progress(f"{subject} is released already, as {released[0]}")
         return tags.published(*released, was_there=True, candidate=False)
@@ -114,6 +111,14 @@ def _tag_release(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
             raise diagnostics.untagged(error) from error
     progress(f"{subject} is released as {target.tag}")
     return tags.published(target.tag, tags.read_back(), was_there=False, candidate=False)
+
+
+def _by_configuration(tags: ReleaseTags, manifest: Manifest) -> ReleaseTags:
+    """Return tags that recognise the image of a manifest by its configuration."""
+    if manifest.config is None:
+        return tags
+    config = manifest.config.digest
+    return replace(tags, target=replace(tags.target, digest=config, config=lambda: tags.remote.blob(config)))
 
 
 def move_tag(published: PublishedImage, registry: Registry, options: PushOptions) -> None:
