@@ -6,6 +6,7 @@ Each commit renders all images with its own code. The keys of steps are those of
 that it rendered, so they show which commits changed what BuildKit builds.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -46,12 +47,12 @@ def keys_at(commit: str) -> dict[str, Keys]:
         command = [sys.executable, "-P", "-c", _RENDER, "render", "*"]
         subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True)
         return {
-            lock.parent.name: _keys(lock.parent, json.loads(lock.read_text())["key"])
+            lock.parent.name: image_keys(lock.parent, json.loads(lock.read_text())["key"])
             for lock in sorted(Path(root, "images").glob("*/lock.json"))
         }
 
 
-def _keys(directory: Path, recorded: str) -> Keys:
+def image_keys(directory: Path, recorded: str) -> Keys:
     platforms = json.loads((directory / "docker-bake.json").read_text())["target"].values()
     platform = next((name for target in platforms for name in target.get("platforms", ())), "linux/amd64")
     text = (directory / "Dockerfile").read_text()
@@ -95,4 +96,7 @@ def main(first: str = FIRST, last: str = LAST) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("first", nargs="?", default=FIRST, help="the first commit")
+    parser.add_argument("last", nargs="?", default=LAST, help="the last commit")
+    main(**vars(parser.parse_args()))

@@ -374,7 +374,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _is_listable(parent: str, name: str) -> bool:
-    """Return whether a directory is no link out of its repository."""
+    """Return whether a directory can be listed: no link leads out of its repository."""
     path = Path(parent, name)
     try:
         return not path.is_symlink() or bool(names_in(path))

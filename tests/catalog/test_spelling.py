@@ -101,6 +101,7 @@ def one_case(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
     monkeypatch.setattr(os, "stat", lambda path, **given: stat(listed(path), **given))
     monkeypatch.setattr(os, "access", lambda path, mode: access(listed(path), mode))
     monkeypatch.setattr(os, "scandir", lambda path: scandir(listed(path)))
+    monkeypatch.setattr(spelling, "names_in", lambda path: sorted(e.name for e in scandir(listed(path))))
     return tree
 
 

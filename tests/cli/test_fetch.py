@@ -41,7 +41,9 @@ def test_what_is_named_is_not_left_out() -> None:
     assert selected_names(["*"], *"abcde") == ("a b c d e", "")
 
 
-@pytest.mark.parametrize(("target", "reason"), [("file", "it is a file"), ("file/below", "not a directory")])
+@pytest.mark.parametrize(
+    ("target", "reason"), [("file", "not a directory"), ("file/below", "not a directory")]
+)
 def test_a_place_that_takes_no_files_is_refused_first(tmp_path: Path, target: str, reason: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError) as caught:

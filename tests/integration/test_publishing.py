@@ -72,7 +72,7 @@ def report(image: BuiltImage, machine: str, *checks: CheckResult) -> SmokeReport
 
 
 def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
-    project: ProjectSettings, image: BuiltImage, tmp_path: Path
+    project: ProjectSettings, image: BuiltImage, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     smoke_report.save(report(image, "builder", TRAINED), project.state)
     [staged] = image_push.push_images(project, [image], print, PublishOptions(candidate=True))
@@ -82,7 +82,7 @@ def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
     with pytest.raises(PublishError, match="`mpi-cpu` cannot be released yet"):
         promote.promote_image(project, image.image, print, PublishOptions())
 
-    handed_back = tmp_path / "seen.json"
+    handed_back = tmp_path_factory.mktemp("elsewhere") / "seen.json"
     smoke_report.write(report(image, "gpu-1", GPU), handed_back)
     terms = PublishOptions(reports=(handed_back,), move_tag=True)
     released = promote.promote_image(project, image.image, print, terms)

@@ -126,15 +126,19 @@ def partners(breakage: Breakage, *, matching: bool) -> list[Candidate] | None:
     """
     if not matching and breakage.entry.parts[-1].name in breakage.owner.provided:
         return None
-    found = []
-    for number, part in enumerate(breakage.entry.parts, 1):
-        expected = matching or number < len(breakage.entry.parts)
-        candidates = (
-            candidate
-            for candidate in provided(part.name)
-            if part.allows(candidate.provided[part.name]) == expected
+    expected = {part.name: matching for part in breakage.entry.parts[-1:]}
+
+    def is_wanted(candidate: Candidate) -> bool:
+        return all(
+            part.allows(candidate.provided[part.name]) == expected.get(part.name, True)
+            for part in breakage.entry.parts
+            if part.name in candidate.provided
         )
-        candidate = next(candidates, None)
+
+    found = []
+    for part in breakage.entry.parts:
+        # An instance type provides several names
+        candidate = next(filter(is_wanted, provided(part.name)), None)
         if candidate is None:
             return None
         found.append(candidate)

@@ -32,6 +32,8 @@ SHORT_WITHOUT_JSON = ("builder_faults", "push_faults")
 """Benchmarks that print their comparison, but write no JSON file by default."""
 CAMPAIGNS = {
     "fill_disks": ("robustness/test_full_disks.py", "integration/test_killed_tasks.py"),
+    "hostile_repositories": ("robustness/test_hostile_repositories.py",),
+    "key_replay": ("plan/test_key_replay.py",),
     "heterogeneous": (
         "integration/test_pytorch_launchers.py",
         "integration/test_tensorflow_launchers.py",

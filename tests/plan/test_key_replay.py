@@ -1,0 +1,15 @@
+"""The replay of keys over the history, on committed files."""
+
+from bakehouse.catalog.project import HOME
+from bakehouse.plan import image_keys as committed
+from benchmarks.key_replay import changes, image_keys
+
+NAME = "mpi-cpu"
+
+
+def test_the_key_of_the_steps_is_the_committed_key() -> None:
+    key = committed.parse((HOME / "images/keys.txt").read_text())[NAME]
+    assert key
+    keys = image_keys(HOME / "images" / NAME, key)
+
+    assert (keys.steps, changes({NAME: keys}, {NAME: keys})) == (key, (0, 0, 0, 0))
