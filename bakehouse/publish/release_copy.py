@@ -94,9 +94,11 @@ def _selected(records: Sequence[ReleaseRecord], image_uri: str, progress: Report
             if image_uri in {location.image_uri for location in record.locations}
         ]
     rolled_back = withdrawn(records)
-    for _, digest in sorted(rolled_back):
+    selected = [record for record in released if (record.registry, record.digest) not in rolled_back]
+    # Another registry may still have a release as it was
+    for digest in sorted({digest for _, digest in rolled_back} - {record.digest for record in selected}):
         progress(f"{records[0].image}: skipped {short(Digest(digest))}, which was rolled back")
-    return [record for record in released if (record.registry, record.digest) not in rolled_back]
+    return selected
 
 
 class ReleaseCopier:

@@ -16,7 +16,7 @@ from bakehouse.ledger.store import open_ledger
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.release_copy import ReleaseCopier, copy_releases
 from bakehouse.registry import client
-from bakehouse.registry.manifest import DOCKER_MANIFEST, digest_of
+from bakehouse.registry.manifest import DOCKER_MANIFEST, digest_of, short
 from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument
 from bakehouse.registry.registry import NamedRegistry
 from tests.support.candidates import candidate
@@ -118,7 +118,7 @@ def test_the_latest_release_stays_the_latest_after_a_roll_back(
     uri = first.image_uri.replace(DIGEST, digest)
     ledger.add(replace(first, digest=digest, image_uri=uri, date="2026-11-21", tags=("image-new",)))
     ledger.add(replace(first, date="2026-11-22", rollback=ReleasedRollback("2026-11-22T10:00:00Z", digest)))
-    copied(moved)
+    assert f"image: skipped {short(digest)}, which was rolled back" in copied(moved)[1]
     assert image_uris.newest(moved, "image").digest == DIGEST
 
 
