@@ -5,6 +5,7 @@ A commit that raises one says why.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 
@@ -20,7 +21,7 @@ def measured() -> dict[str, int]:
     """Return the lines of each package and of the tests, and the kilobytes of the docs."""
     sizes: Counter[str] = Counter()
     for path in HOME.glob("bakehouse/**/*.py"):
-        package = path.relative_to(HOME / "bakehouse").parts[0]
+        package = re.sub(r"^((?:commands/)?[^/]+).*", r"\1", str(path.relative_to(HOME / "bakehouse")))
         sizes[f"bakehouse/{package}"] += path.read_bytes().count(b"\n")
     for path in HOME.glob("tests/**/*.py"):
         sizes["tests"] += path.read_bytes().count(b"\n")

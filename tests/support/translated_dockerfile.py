@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from bakehouse.dockerfile.account import AccountRow, Fate
-from bakehouse.dockerfile.choose import ChosenComponents
-from bakehouse.dockerfile.proposal import Proposal
+from bakehouse.commands.dockerfile_import.account import AccountRow, Fate
+from bakehouse.commands.dockerfile_import.choose import ChosenComponents
+from bakehouse.commands.dockerfile_import.proposal import Proposal
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def init(context: Context, name: str = "", from_dockerfile: str = "", base: str 
     bake init --from-dockerfile Dockerfile churn
     bake init --base registry.example/team/pytorch:2.5 churn
     """
-    from bakehouse.cli import init as initializing
+    from bakehouse.commands.dockerfile_import import init as initializing
     from bakehouse.lock import base_description, locking
     from bakehouse.plan.workspace import open_workspace
 

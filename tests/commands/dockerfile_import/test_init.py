@@ -8,8 +8,8 @@ import yaml
 
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
-from bakehouse.cli import init
-from bakehouse.cli.dockerfile_import import account_table, import_dockerfile
+from bakehouse.commands.dockerfile_import import init
+from bakehouse.commands.dockerfile_import.recipe_text import account_table, import_dockerfile
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
 from bakehouse.lock.base_description import component_text
 from bakehouse.plan.model import RegistryBase
@@ -18,7 +18,7 @@ from bakehouse.resolve.resolver import resolve
 from tests.support import own_recipes
 
 RECIPE = "training-images/images/churn.yaml"
-FIXTURES = sorted((HOME / "tests/dockerfile/fixtures").glob("*.Dockerfile"))
+FIXTURES = sorted((HOME / "tests/commands/dockerfile_import/fixtures").glob("*.Dockerfile"))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.dockerfile.index import distance
+from bakehouse.commands.dockerfile_import.index import distance
 
 DEFAULT_BASE = ("debian", "12")
 _ECR = re.compile(r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.dockerfile.account import AccountRow, Fate
-from bakehouse.dockerfile.choose import recipe_head, select
-from bakehouse.dockerfile.proposal import Proposal
-from bakehouse.dockerfile.translate import translate
+from bakehouse.commands.dockerfile_import.account import AccountRow, Fate
+from bakehouse.commands.dockerfile_import.choose import recipe_head, select
+from bakehouse.commands.dockerfile_import.proposal import Proposal
+from bakehouse.commands.dockerfile_import.translate import translate
 from bakehouse.util.files import read_text
 from bakehouse.util.format import format_count, format_table
 

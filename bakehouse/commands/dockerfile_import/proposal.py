@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from bakehouse.dockerfile.account import Account, Fate, Word, settle
-from bakehouse.dockerfile.bases import KnownImage
+from bakehouse.commands.dockerfile_import.account import Account, Fate, Word, settle
+from bakehouse.commands.dockerfile_import.bases import KnownImage
 
 BUILD_VARIABLES = frozenset(
     {

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.dockerfile import index
-from bakehouse.dockerfile.account import Fate
-from bakehouse.dockerfile.bases import find_base
-from bakehouse.dockerfile.index import ComponentSource, ReverseIndex, nearest
+from bakehouse.commands.dockerfile_import import index
+from bakehouse.commands.dockerfile_import.account import Fate
+from bakehouse.commands.dockerfile_import.bases import find_base
+from bakehouse.commands.dockerfile_import.index import ComponentSource, ReverseIndex, nearest
 from tests.support.translated_dockerfile import Translated
 
 Translate = Callable[[str], Translated]

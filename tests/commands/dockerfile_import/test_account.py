@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.dockerfile.account import NO_FATE, Account, AccountRow, Fate, Word, settle
-from bakehouse.dockerfile.shell import split_words
+from bakehouse.commands.dockerfile_import.account import NO_FATE, Account, AccountRow, Fate, Word, settle
+from bakehouse.commands.dockerfile_import.shell import split_words
 from bakehouse.util.dockerfile_reader import instructions
 from tests.support.translated_dockerfile import Translated
 

@@ -13,10 +13,17 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from bakehouse.catalog.secrets import secret_in
 from bakehouse.catalog.system_packages import APT_PACKAGE
-from bakehouse.dockerfile.account import Word
-from bakehouse.dockerfile.index import ComponentSource, ReverseIndex, version_in
-from bakehouse.dockerfile.proposal import BUILD_VARIABLES, Proposal, Wish, place, replace, untranslate
-from bakehouse.dockerfile.shell import (
+from bakehouse.commands.dockerfile_import.account import Word
+from bakehouse.commands.dockerfile_import.index import ComponentSource, ReverseIndex, version_in
+from bakehouse.commands.dockerfile_import.proposal import (
+    BUILD_VARIABLES,
+    Proposal,
+    Wish,
+    place,
+    replace,
+    untranslate,
+)
+from bakehouse.commands.dockerfile_import.shell import (
     ASSIGNMENT,
     ShellCommand,
     ShellWord,

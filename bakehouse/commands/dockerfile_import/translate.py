@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.secrets import kind_of_secret
 from bakehouse.catalog.user_files import CODE_DIRECTORY
-from bakehouse.dockerfile.account import Fate, Word
-from bakehouse.dockerfile.bases import find_base
-from bakehouse.dockerfile.index import ReverseIndex
-from bakehouse.dockerfile.proposal import (
+from bakehouse.commands.dockerfile_import.account import Fate, Word
+from bakehouse.commands.dockerfile_import.bases import find_base
+from bakehouse.commands.dockerfile_import.index import ReverseIndex
+from bakehouse.commands.dockerfile_import.proposal import (
     BUILD_VARIABLES,
     CopiedFile,
     Proposal,
@@ -21,8 +21,8 @@ from bakehouse.dockerfile.proposal import (
     replace,
     untranslate,
 )
-from bakehouse.dockerfile.run_step import RunTranslator, joined_path
-from bakehouse.dockerfile.shell import expanded, has_variables, split_words, unquoted
+from bakehouse.commands.dockerfile_import.run_step import RunTranslator, joined_path
+from bakehouse.commands.dockerfile_import.shell import expanded, has_variables, split_words, unquoted
 from bakehouse.util.dockerfile_reader import Instruction, instructions
 from bakehouse.util.files import is_directory, is_file
 from bakehouse.util.oci import PLATFORM

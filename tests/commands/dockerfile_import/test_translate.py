@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.dockerfile.account import Fate
+from bakehouse.commands.dockerfile_import.account import Fate
 from tests.support.translated_dockerfile import Translated
 
 Translate = Callable[[str], Translated]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.dockerfile.choose import select
-from bakehouse.dockerfile.translate import translate
+from bakehouse.commands.dockerfile_import.choose import select
+from bakehouse.commands.dockerfile_import.translate import translate
 from bakehouse.plan.workspace import open_workspace
 from tests.support.translated_dockerfile import Translated
 

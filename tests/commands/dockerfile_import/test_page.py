@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.dockerfile.account import AccountRow
-from bakehouse.dockerfile.choose import recipe_head
+from bakehouse.commands.dockerfile_import.account import AccountRow
+from bakehouse.commands.dockerfile_import.choose import recipe_head
 from tests.support.translated_dockerfile import Translated
 
 PAGE = HOME / "docs/how-to/import-a-dockerfile.md"

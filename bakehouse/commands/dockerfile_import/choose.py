@@ -11,10 +11,10 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import VariantSpec
 from bakehouse.catalog.recipe import load_recipes
-from bakehouse.dockerfile.account import Fate, settle
-from bakehouse.dockerfile.bases import BaseChoice
-from bakehouse.dockerfile.index import nearest
-from bakehouse.dockerfile.proposal import Proposal, Wish, place, replace, untranslate
+from bakehouse.commands.dockerfile_import.account import Fate, settle
+from bakehouse.commands.dockerfile_import.bases import BaseChoice
+from bakehouse.commands.dockerfile_import.index import nearest
+from bakehouse.commands.dockerfile_import.proposal import Proposal, Wish, place, replace, untranslate
 from bakehouse.errors import RecipeError
 from bakehouse.resolve.conflict_report import first_reason
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve

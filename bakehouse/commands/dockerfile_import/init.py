@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 from bakehouse.catalog import cache, project
 from bakehouse.catalog.project import HOME, IS_CHECKOUT
 from bakehouse.catalog.recipe import is_image_name, proposed_name
-from bakehouse.cli import dockerfile_import
-from bakehouse.dockerfile.account import AccountRow, Fate
-from bakehouse.dockerfile.bases import DEFAULT_BASE
-from bakehouse.dockerfile.choose import ChosenComponents, recipe_head
+from bakehouse.commands.dockerfile_import import recipe_text
+from bakehouse.commands.dockerfile_import.account import AccountRow, Fate
+from bakehouse.commands.dockerfile_import.bases import DEFAULT_BASE
+from bakehouse.commands.dockerfile_import.choose import ChosenComponents, recipe_head
 from bakehouse.errors import Location, RecipeError, UsageError
 from bakehouse.lock.base_description import component_name
 from bakehouse.util.files import is_file, read_text, write_whole
@@ -57,7 +57,7 @@ class Created:
         """Return the report with the next commands."""
         parts = [*self.lines]
         if self.dockerfile:
-            parts += ["", *dockerfile_import.account_table(self.entries)]
+            parts += ["", *recipe_text.account_table(self.entries)]
             parts += ["", *self._rows_to_check]
         lock = [] if self.is_locked else [(f"bake lock {self.name}", "lock the requirements")]
         rows_next = [
@@ -79,7 +79,7 @@ class Created:
         if not self.untranslated:
             return [f"each word of {self.dockerfile} is in the recipe or replaced"]
         count = format_count(len(self.untranslated), "part")
-        rows = dockerfile_import.untranslated_rows(self.entries, self.dockerfile)
+        rows = recipe_text.untranslated_rows(self.entries, self.dockerfile)
         return [f"{count} of the Dockerfile to check:", *rows]
 
 
@@ -113,7 +113,7 @@ def run(
             own = recipe.parent.parent
             roots = (HOME / "recipes", *([own] if own.is_dir() else []))
             catalog = cache.load(roots).catalog
-            imported = dockerfile_import.import_dockerfile(source, dockerfile, recipe, catalog)
+            imported = recipe_text.import_dockerfile(source, dockerfile, recipe, catalog)
             created.dockerfile, created.entries = dockerfile, imported.entries
             created.needs_lock = imported.needs_lock
             new, directory = with_settings(old, pyproject, imported.region)

@@ -1,0 +1,1 @@
+"""What one command needs and nothing else; only a task of `cli` imports it, when it runs."""
