@@ -13,12 +13,12 @@ import tempfile
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
+from bakehouse.commands.report.commits import ChangedImage, Comparison, Difference
+from bakehouse.commands.report.fleet import Fleet, ReleaseRow, read_fleet
+from bakehouse.commands.report.page import render
 from bakehouse.ledger.release_changes import Change
 from bakehouse.plan.diff import PackageChange, PackageChanges
 from bakehouse.plan.workspace import open_workspace
-from bakehouse.report_page.commits import ChangedImage, Comparison, Difference
-from bakehouse.report_page.fleet import Fleet, ReleaseRow, read_fleet
-from bakehouse.report_page.page import render
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result
 from tests.support.browser import Browser, find_program, open_browser

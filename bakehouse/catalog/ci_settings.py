@@ -15,6 +15,7 @@ from bakehouse.util.toml_table import TomlTable, key_location
 
 _LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]+"
 """One line, also for parsers of YAML 1.1; without control characters, which YAML does not contain."""
+CI_SYSTEMS = ("github", "gitlab", "codebuild")
 EXPRESSIONS = {"github": "${{", "gitlab": "$[["}
 """The start of expressions that CI systems evaluate before a shell or YAML reads the quotes."""
 _KEYS = (

@@ -268,3 +268,7 @@ class Component:
     @property
     def is_base(self) -> bool:
         return any(spec.base for spec in self.specs)
+
+    @property
+    def has_upstream(self) -> bool:
+        return self.upstream is not None and self.upstream.kind != "none"

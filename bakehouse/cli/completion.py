@@ -90,9 +90,9 @@ def _values(argument: str) -> Sequence[str]:
     if argument == "action":
         return ["start", "stop", "status"]
     if argument == "system":
-        from bakehouse.ci.render import SYSTEMS
+        from bakehouse.catalog.ci_settings import CI_SYSTEMS
 
-        return [*SYSTEMS]
+        return [*CI_SYSTEMS]
     if argument not in ("component", "components", "images", "image", "other"):
         return []
     from bakehouse.catalog import cache, project

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from bakehouse.resolve.outdated import OutdatedComponent
     from bakehouse.resolve.resolver import Choice, Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit
-    from bakehouse.security.findings import SecurityReport
-    from bakehouse.upstream.update import ComponentUpdate
+    from bakehouse.trust.findings import SecurityReport
 
 Json = dict[str, Any]
 
@@ -230,41 +229,6 @@ def outdated_components(components: Mapping[str, Sequence[OutdatedComponent]]) -
             ],
         }
         for image, rows in components.items()
-    ]
-
-
-def updates(components: Iterable[ComponentUpdate]) -> list[Json]:
-    """Return for each component its proposed releases, or the reason why it was not checked."""
-    return [
-        {
-            "component": update.component.name,
-            "upstream": update.component.upstream.kind if update.component.upstream else None,
-            "remarks": list(update.remarks),
-            "failures": [
-                text
-                for failure in update.failures
-                for diagnostic in failure.diagnostics
-                for text in [reason.text for reason in diagnostic.reasons] or [diagnostic.message]
-            ],
-            "by_hand": [
-                {"version": release.version, "day": release.date or None, "provides": dict(release.provides)}
-                for release in update.by_hand
-            ],
-            "releases": [
-                {
-                    "version": proposal.version,
-                    "day": proposal.day or None,
-                    "before": proposal.before,
-                    "evidence": [asdict(fact) for fact in proposal.evidence],
-                    "checks": list(proposal.checks),
-                    "diff": proposal.diff,
-                    "images": list(proposal.moved),
-                    "bases": list(proposal.bases),
-                }
-                for proposal in update.proposals
-            ],
-        }
-        for update in components
     ]
 
 

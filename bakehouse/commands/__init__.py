@@ -1,1 +1,1 @@
-"""What one command needs and nothing else; only a task of `cli` imports it, when it runs."""
+"""What one command needs and nothing else: a folder for each, which can be deleted with its task."""

@@ -24,7 +24,7 @@ from bakehouse.jobs.instance_groups import (
 )
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.smp_parameters import SmpContext
-from bakehouse.jobs.toolkit import legacy_keras
+from bakehouse.ledger.toolkit import legacy_keras
 from bakehouse.util.format import format_names
 from bakehouse.util.suggest import suggestion
 

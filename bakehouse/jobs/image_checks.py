@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from bakehouse.catalog.efa import EFA, PLUGIN, EfaGap, efa_gap
 from bakehouse.catalog.instance_gpus import is_within, platform_of
-from bakehouse.jobs import rules, toolkit
+from bakehouse.jobs import rules
 from bakehouse.jobs.distribution import GROUPS
 from bakehouse.jobs.instance_groups import RDMA, InstanceGroup, check_rdma, numbers
 from bakehouse.jobs.job_variables import ALL, TOOLKIT, UNKNOWN, job_variables
@@ -14,6 +14,7 @@ from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.script_arguments import argument_text
 from bakehouse.jobs.torchrun import abbreviation_findings
 from bakehouse.jobs.training_request import FRAMEWORKS, LOCAL, LaunchImage, TrainingRequest
+from bakehouse.ledger import toolkit
 from bakehouse.util.format import format_names
 from bakehouse.util.oci import ARM64
 

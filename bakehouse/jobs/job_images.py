@@ -12,10 +12,10 @@ from bakehouse.catalog.efa import is_all_listed
 from bakehouse.catalog.instance_gpus import find_gpus
 from bakehouse.catalog.recipe import FORMATS
 from bakehouse.errors import UsageError
-from bakehouse.jobs.toolkit import toolkit_versions
 from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image, with_recipe
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, load
+from bakehouse.ledger.toolkit import toolkit_versions
 from bakehouse.plan.workspace import Workspace, image_names, select
 from bakehouse.util.files import matching_paths
 

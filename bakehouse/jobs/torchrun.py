@@ -14,7 +14,7 @@ from bakehouse.errors import Problems, RecipeError
 from bakehouse.jobs import rules
 from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.script_arguments import argument_text
-from bakehouse.jobs.toolkit import Releases, read_releases
+from bakehouse.ledger.toolkit import Releases, read_releases
 from bakehouse.util import yaml_reader
 from bakehouse.util.format import format_names
 from bakehouse.util.yaml_fields import Fields

@@ -7,7 +7,6 @@ from datetime import date
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.gpu_checks import GPU_CHECKS
 from bakehouse.cluster.smoke_report import SmokeReport, current, release_blockers
-from bakehouse.jobs.toolkit import toolkit_versions
 from bakehouse.ledger.releases import (
     ReleasedArtifact,
     ReleasedCheck,
@@ -16,6 +15,7 @@ from bakehouse.ledger.releases import (
     ReleasedScan,
     ReleaseRecord,
 )
+from bakehouse.ledger.toolkit import toolkit_versions
 from bakehouse.plan.model import Image
 from bakehouse.publish.tags import PublishedImage
 

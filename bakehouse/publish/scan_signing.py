@@ -15,10 +15,9 @@ from bakehouse.plan.model import Image
 from bakehouse.publish.attest import Bundler
 from bakehouse.publish.record import with_scans
 from bakehouse.publish.signing import require_published, sign_published
-from bakehouse.security import waivers
-from bakehouse.security.findings import PackageFinding, SecurityReport, Source, Vulnerability
-from bakehouse.trust import provenance
+from bakehouse.trust import provenance, waivers
 from bakehouse.trust.bundle import SignedStatement, Statement, statement
+from bakehouse.trust.findings import PackageFinding, SecurityReport, Source, Vulnerability
 from bakehouse.trust.signed_scans import NOT_SCANNED, read_scans, summarize, time_text
 from bakehouse.trust.statements import SCAN
 from bakehouse.util.oci import Digest

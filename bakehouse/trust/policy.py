@@ -16,8 +16,7 @@ from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import short
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import DeadlineRegistry, Registry
-from bakehouse.security import waivers
-from bakehouse.trust import bundle
+from bakehouse.trust import bundle, waivers
 from bakehouse.trust.bundle import RefusedError, SignedStatement
 from bakehouse.trust.keys import PublicKey, read_public_key
 from bakehouse.trust.scan_policy import scan_problems

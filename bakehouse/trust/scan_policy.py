@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from bakehouse.catalog.trust_settings import ScanRules
-from bakehouse.security import waivers
-from bakehouse.security.findings import PackageFinding
+from bakehouse.trust import waivers
 from bakehouse.trust.bundle import SignedStatement
+from bakehouse.trust.findings import PackageFinding
 from bakehouse.trust.signed_scans import NOT_RATED, SignedScan, exceeds, read_scans
 from bakehouse.util.format import format_count
 

@@ -9,10 +9,10 @@ from typing import get_args
 from bakehouse.catalog.trust_settings import MAX_SEVERITIES
 from bakehouse.cluster.smoke_report import MAX_CLOCK_DIFFERENCE
 from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan
-from bakehouse.security import waivers
-from bakehouse.security.document import DocumentError, DocumentValue
-from bakehouse.security.findings import PackageFinding, PackageKind, Usage, Vulnerability
+from bakehouse.trust import waivers
 from bakehouse.trust.bundle import SignedStatement
+from bakehouse.trust.document import DocumentError, DocumentValue
+from bakehouse.trust.findings import PackageFinding, PackageKind, Usage, Vulnerability
 from bakehouse.trust.keys import PublicKey
 from bakehouse.trust.statements import SCAN
 

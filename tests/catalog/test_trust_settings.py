@@ -7,7 +7,7 @@ import pytest
 from bakehouse.catalog import project
 from bakehouse.catalog.trust_settings import CONTENTS, Policy, ScanRules
 from bakehouse.errors import RecipeError
-from bakehouse.security.findings import ContentKind
+from bakehouse.trust.findings import ContentKind
 from tests.support.errors import error_text
 from tests.support.trees import Tree
 

@@ -17,11 +17,7 @@ from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.workspace import open_workspace, select
-from bakehouse.upstream.new_releases import UpstreamError
-from bakehouse.upstream.release_draft import Evidence
-from bakehouse.upstream.update import ComponentUpdate, ReleaseProposal
 from bakehouse.util.oci import Digest
-from tests.support import own_recipes
 from tests.support.json_samples import sample, shape
 
 DIGEST = Digest("sha256:" + "0" * 64)
@@ -75,20 +71,6 @@ def test_resolved_images_are_reported_with_their_warnings(
     }
 
 
-UPDATE = ComponentUpdate(
-    own_recipes.catalog().components["torchvision"],
-    [
-        ReleaseProposal(
-            *("torchvision", "0.29.2", "2026-10-28", "0.28.0"),
-            (Evidence("requires.pytorch", ">=2.14,<2.16", "torchvision-0.29.2.whl"),),
-            *(("a check",), "+ version", ("an-image",), ("debian",)),
-        )
-    ],
-    remarks=("a remark",),
-    failures=[UpstreamError("torchvision", "a reason")],
-)
-
-
 def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
     [image] = select(open_workspace(HOME), ["pytorch-2.13-cpu-py312-extended"]).plan.images
     base = BootstrappedBase("bakehouse/debian:12-8ad98207", "bookworm", ())
@@ -111,7 +93,6 @@ def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
         ),
         "lock": json_report.drift([Drift(DriftKind.UNKNOWN, "efa", "a.tar.gz")]),
         "doctor": json_report.doctor([DoctorCheck("engine", CheckState.MISSING, "d")]),
-        "update": json_report.updates([UPDATE]),
     }
 
     assert {name: shape(report) for name, report in reports.items()} == {

@@ -19,9 +19,9 @@ from bakehouse.registry.manifest import digest_of, parse
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.registry.upload import Blob, Uploader
-from bakehouse.security.findings import SecurityReport
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import RefusedError
+from bakehouse.trust.findings import SecurityReport
 from bakehouse.trust.keys import read_public_key
 from bakehouse.trust.statements import SCAN, SIGNATURE, TESTS, statements_of
 from tests.support.built_images import IMAGE, PASSED

@@ -39,7 +39,7 @@ NOT_RUN = (
     (r"bake clean --build-cache", "needs a build cache in a registry, see test_build_cache.py"),
     (r"curl .*storage\.googleapis|--osv all\.zip|git\+https", "needs a network beyond this machine's"),
     (r"^aws ecr ", "moto does not simulate it"),
-    (r"^aws iam ", "needs the files of `bake ci`, see tests/ci/test_pipelines.py"),
+    (r"^aws iam ", "needs the files of `bake ci`, see tests/commands/ci/test_pipelines.py"),
     (
         r"pytorch-cu130 (--candidate|--on sagemaker)",
         "needs an image with CUDA, see test_release_to_ecr.py and test_smoke_job.py",
@@ -47,7 +47,7 @@ NOT_RUN = (
     (r"registry\.example/", "needs a registry of the reader, see tests/lock/test_base_description.py"),
     (
         r"^pip wheel |requirements-ci|^bake ci ",
-        "needs a checkout of Bakehouse, see tests/ci/test_pipelines.py",
+        "needs a checkout of Bakehouse, see tests/commands/ci/test_pipelines.py",
     ),
     (r"origin/main|images\.txt", "needs a remote repository"),
     (r"--job v3\.yaml", "needs an environment with SDK v3, see test_launchers.py"),
@@ -68,9 +68,9 @@ NOT_RUN = (
     (r"^bake shell ", "needs a terminal and a built image, see test_shell.py"),
     (
         r"bake security --fix",
-        "the result depends on the updates that Debian has on that day, see tests/security/test_fix.py",
+        "depends on the updates that Debian has on that day, see tests/commands/security/test_fix.py",
     ),
-    (r"bake report --serve", "runs until Ctrl-C, see tests/report_page"),
+    (r"bake report --serve", "runs until Ctrl-C, see tests/commands/report"),
     (r"…", "has a part that the reader fills in"),
 )
 """Commands, and why they are not run."""

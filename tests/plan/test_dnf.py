@@ -7,7 +7,6 @@ from bakehouse.plan import dockerfile
 from bakehouse.plan.image_lock import text as lock_text
 from bakehouse.plan.model import Image
 from bakehouse.plan.planner import make_plan
-from bakehouse.security.report import _uncovered_bases
 from tests.support.errors import error_text
 from tests.support.trees import Tree, templates
 
@@ -171,13 +170,3 @@ def test_the_lock_lists_the_packages_without_a_version(tree: Tree) -> None:
 
     assert '"make"' in lock
     assert "null" in lock
-
-
-def test_a_security_report_lists_the_packages_as_not_scanned(tree: Tree) -> None:
-    image = planned(tree, IMAGE + "packages: [make]\n")
-
-    assert (
-        "base",
-        "packages of dnf on house/amazon:1",
-        "Bakehouse only compares Debian packages",
-    ) in list(_uncovered_bases(image, frozenset({"Debian"})))

@@ -21,8 +21,9 @@ from bakehouse.publish.attest import Bundler
 from bakehouse.publish.record import with_known_facts, with_scans
 from bakehouse.publish.scan_signing import require_all_published, sign_scans, statement_of
 from bakehouse.registry.manifest import digest_of
-from bakehouse.security import waivers
-from bakehouse.security.findings import (
+from bakehouse.trust import bundle, waivers
+from bakehouse.trust.bundle import Statement
+from bakehouse.trust.findings import (
     NotScanned,
     PackageFinding,
     SecurityReport,
@@ -30,8 +31,6 @@ from bakehouse.security.findings import (
     Usage,
     Vulnerability,
 )
-from bakehouse.trust import bundle
-from bakehouse.trust.bundle import Statement
 from bakehouse.trust.statements import SCAN, TESTS
 from bakehouse.util.oci import Digest
 from tests.support import vex_documents

@@ -21,8 +21,8 @@ from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.manifest import digest_of
 from bakehouse.registry.registry import NamedRegistry
-from bakehouse.security.findings import PackageFinding, SecurityReport, Usage, Vulnerability
 from bakehouse.trust import bundle
+from bakehouse.trust.findings import PackageFinding, SecurityReport, Usage, Vulnerability
 from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, SIGNATURE, TESTS
 from bakehouse.util.oci import Digest
 from tests.support import vex_documents

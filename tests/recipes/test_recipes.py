@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from bakehouse.catalog.component import INSTANCE, Requirement
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.jobs.toolkit import DRIVERS, TOOLKITS
+from bakehouse.ledger.toolkit import DRIVERS, TOOLKITS
 from bakehouse.lock.drift import python_of
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.resolve.candidate import Candidate

@@ -12,8 +12,7 @@ from bakehouse.errors import Diagnostic, TrustError
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument
 from bakehouse.registry.registry import NamedRegistry
-from bakehouse.security import waivers
-from bakehouse.trust import bundle, policy
+from bakehouse.trust import bundle, policy, waivers
 from bakehouse.trust.bundle import Statement
 from tests.support.fake_registry import DIGEST, FakeRegistry, holding
 from tests.support.proxy import Proxy

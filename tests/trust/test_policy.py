@@ -12,9 +12,9 @@ from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Reason, TrustError
 from bakehouse.publish.scan_signing import statement_of
-from bakehouse.security.findings import SecurityReport
 from bakehouse.trust import bundle, policy
 from bakehouse.trust.bundle import Statement
+from bakehouse.trust.findings import SecurityReport
 from bakehouse.trust.statements import TESTS, rebuild_of, results_of, signature_of, statements_of
 from bakehouse.util.oci import Digest
 from tests.support.built_images import IMAGE, report

@@ -314,8 +314,8 @@ def fleet_report(context: Context, images: str, to: str = "", from_: str = "", s
     bake report --from v1.2
     bake report --serve
     """
-    from bakehouse.report_page import output, page
-    from bakehouse.report_page.fleet import read_fleet
+    from bakehouse.commands.report import output, page
+    from bakehouse.commands.report.fleet import read_fleet
 
     workspace = open_project(images)
     html = page.render(read_fleet(workspace, split(images), from_))

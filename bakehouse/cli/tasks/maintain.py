@@ -83,9 +83,8 @@ def update(
     bake update --commit
     bake update 'sagemaker-*' --since 2026-06-30
     """
-    from bakehouse.cli import json_report
-    from bakehouse.pipeline import update_commits
-    from bakehouse.upstream import update as updating
+    from bakehouse.commands.update import update as updating
+    from bakehouse.commands.update import update_commits
 
     day = updating.parse_day(since) if since else ""
     names = split(components)
@@ -93,7 +92,7 @@ def update(
         updates = update_commits.run(names, open_project, report, since=day)
     else:
         updates = updating.run(open_project(), names, report, since=day, write=write)
-    show(json_report.updates(updates) if json else updating.text(updates, written=write or commit))
+    show(updating.as_json(updates) if json else updating.text(updates, written=write or commit))
     updating.raise_failures(updates)
 
 
@@ -134,14 +133,14 @@ def security(
     from datetime import UTC, datetime
 
     from bakehouse.cli import diagnostics, json_report
+    from bakehouse.commands.security import fix as fixing
+    from bakehouse.commands.security import report as reporting
     from bakehouse.errors import UsageError
     from bakehouse.ledger.store import open_ledger
     from bakehouse.plan.workspace import select
     from bakehouse.publish import scan_signing
     from bakehouse.publish.signing import require_bundler
-    from bakehouse.security import findings
-    from bakehouse.security import fix as fixing
-    from bakehouse.security import report as reporting
+    from bakehouse.trust import findings
 
     if json and fix:
         raise UsageError("`--fix` cannot be combined with `--json`")
@@ -231,7 +230,7 @@ def ci(context: Context, system: str, check: bool = False) -> None:
     bake ci github
     bake ci gitlab --check
     """
-    from bakehouse.ci import pipeline, render
+    from bakehouse.commands.ci import pipeline, render
     from bakehouse.errors import UsageError
     from bakehouse.plan.workspace import select
     from bakehouse.util.format import format_count

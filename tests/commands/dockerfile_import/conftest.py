@@ -9,7 +9,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.commands.dockerfile_import.choose import select
 from bakehouse.commands.dockerfile_import.translate import translate
 from bakehouse.plan.workspace import open_workspace
-from tests.support.translated_dockerfile import Translated
+from tests.commands.dockerfile_import.translated_dockerfile import Translated
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 from bakehouse.commands.dockerfile_import.account import NO_FATE, Account, AccountRow, Fate, Word, settle
 from bakehouse.commands.dockerfile_import.shell import split_words
 from bakehouse.util.dockerfile_reader import instructions
-from tests.support.translated_dockerfile import Translated
+from tests.commands.dockerfile_import.translated_dockerfile import Translated
 
 FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*.Dockerfile"))
 

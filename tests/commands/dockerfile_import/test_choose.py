@@ -9,7 +9,7 @@ from bakehouse.commands.dockerfile_import import index
 from bakehouse.commands.dockerfile_import.account import Fate
 from bakehouse.commands.dockerfile_import.bases import find_base
 from bakehouse.commands.dockerfile_import.index import ComponentSource, ReverseIndex, nearest
-from tests.support.translated_dockerfile import Translated
+from tests.commands.dockerfile_import.translated_dockerfile import Translated
 
 Translate = Callable[[str], Translated]
 AWS = "763104351884.dkr.ecr.us-west-2.amazonaws.com"

@@ -9,7 +9,7 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.commands.dockerfile_import.account import AccountRow
 from bakehouse.commands.dockerfile_import.choose import recipe_head
-from tests.support.translated_dockerfile import Translated
+from tests.commands.dockerfile_import.translated_dockerfile import Translated
 
 PAGE = HOME / "docs/how-to/import-a-dockerfile.md"
 FIXTURE = Path(__file__).parent / "fixtures/aws-guide.Dockerfile"

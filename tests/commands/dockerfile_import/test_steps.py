@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.translated_dockerfile import Translated
+from tests.commands.dockerfile_import.translated_dockerfile import Translated
 
 Translate = Callable[[str], Translated]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.commands.dockerfile_import.account import Fate
-from tests.support.translated_dockerfile import Translated
+from tests.commands.dockerfile_import.translated_dockerfile import Translated
 
 Translate = Callable[[str], Translated]
 

@@ -1,0 +1,102 @@
+"""States of the grid: only recorded facts count as a success."""
+
+from dataclasses import replace
+
+import pytest
+
+from bakehouse.builder.run_log import Level, Run
+from bakehouse.commands.report import states
+from bakehouse.commands.report.states import CellState, Mark, not_recorded
+from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRollback
+from tests.support import fake_engine
+from tests.support.release_records import a_record
+
+IMAGE = fake_engine.image("small")
+RECORD = a_record()
+OTHER = replace(RECORD, key="0" * 64)
+
+
+def run(level: Level, key: str = IMAGE.key) -> dict[str, Run]:
+    return {IMAGE.name: Run(level, key, "2026-11-21", ("efa", "nccl"))}
+
+
+def test_nothing_is_recorded_of_a_new_image() -> None:
+    assert states.run_state(IMAGE, {}, None) == not_recorded()
+    assert states.checks_state([]) == not_recorded()
+    assert states.signature_state([]) == not_recorded()
+    assert states.release_state([], [], None) == not_recorded()
+    assert not_recorded().mark is Mark.UNKNOWN
+
+
+def test_a_build_is_done_and_a_rehearsal_says_what_it_did_not_test() -> None:
+    built = CellState(Mark.DONE, "built 2026-11-21", "Built with the real packages.")
+    note = "All build steps ran. The real packages are not tested. Stubs: efa, nccl."
+
+    assert states.run_state(IMAGE, run(Level.BUILT), IMAGE.key) == built
+    assert states.run_state(IMAGE, run(Level.REHEARSED), IMAGE.key) == CellState(
+        Mark.PARTLY, "rehearsed 2026-11-21", note
+    )
+
+
+def test_a_build_of_an_earlier_version_is_not_a_build() -> None:
+    note = "An earlier version was built on 2026-11-21."
+
+    assert states.run_state(IMAGE, run(Level.BUILT, "0" * 64), IMAGE.key) == CellState(
+        Mark.PARTLY, "rendered", note
+    )
+    assert states.run_state(IMAGE, run(Level.BUILT, "0" * 64), None) == not_recorded(note)
+    assert states.run_state(IMAGE, {}, "0" * 64) == CellState(
+        Mark.PARTLY, "rendered, stale", "Run `bake render small`."
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "mark", "text"),
+    [
+        (["passed", "passed"], Mark.DONE, "2 passed"),
+        (["passed", "not tested"], Mark.PARTLY, "1 passed, 1 not tested"),
+        (["passed", "failed", "not tested"], Mark.FAILED, "1 of 3 failed"),
+        (["not tested"], Mark.UNKNOWN, "not tested"),
+    ],
+)
+def test_only_checks_that_all_passed_are_done(outcomes: list[str], mark: Mark, text: str) -> None:
+    assert states.checks_state(outcomes) == CellState(mark, text)
+
+
+def test_an_attached_bill_of_materials_is_not_a_signature() -> None:
+    sbom = replace(RECORD, artifacts=(ReleasedArtifact("application/vnd.cyclonedx+json", "sha256:1"),))
+    bundle = ReleasedArtifact("application/vnd.dev.sigstore.bundle.v0.3+json", "sha256:2")
+
+    assert states.signature_state([sbom]) == not_recorded()
+    assert states.signature_state([replace(RECORD, artifacts=(bundle,))]).mark is Mark.DONE
+
+
+def test_only_a_release_of_the_present_build_key_is_done() -> None:
+    candidate = replace(RECORD, candidate=True)
+    tags = "Tags: mpi-cpu-20261120-7c1e44b0."
+    note = "An earlier version was released on 2026-11-20."
+
+    state = states.release_state
+    assert state([candidate, RECORD], [], RECORD) == CellState(Mark.DONE, "2026-11-20", tags)
+    assert state([candidate], [OTHER], OTHER) == CellState(Mark.PARTLY, "candidate 2026-11-20", note)
+    assert state([], [OTHER], OTHER) == CellState(Mark.PARTLY, "earlier version, 2026-11-20", note)
+    assert state([], [replace(OTHER, tested=False)], None) == not_recorded()
+
+
+def test_a_release_that_was_rolled_back_is_not_done() -> None:
+    latest = replace(OTHER, rollback=ReleasedRollback("2026-11-21T10:00:00Z", RECORD.digest))
+
+    assert states.release_state([RECORD], [latest], latest) == CellState(
+        Mark.PARTLY, "rolled back 2026-11-21", f"`{latest.digest[:19]}` is current."
+    )
+
+
+def test_a_release_of_a_gpu_image_says_that_no_check_used_gpus() -> None:
+    without, before = replace(RECORD, tested_on_gpus=False), replace(RECORD, tested_on_gpus=None)
+
+    assert states.release_kind(without) == "release, not tested on GPUs"
+    assert states.release_kind(replace(without, candidate=True)) == "candidate, not tested on GPUs"
+    assert states.release_kind(replace(without, tested=False)) == "not tested"
+    assert states.release_kind(before) == "release"
+    note = "Tags: mpi-cpu-20261120-7c1e44b0. It was not tested on GPUs."
+    assert states.release_state([without], [], without) == CellState(Mark.DONE, "2026-11-20", note)
