@@ -77,6 +77,7 @@ def test_only_tasks_import_a_command_and_only_when_they_run() -> None:
     users = {
         (path.relative_to(HOME).as_posix(), command)
         for path in HOME.glob("bakehouse/**/*.py")
+        if ".commands" in path.read_text(encoding="utf-8")
         for command in imports_of_commands(tree(path), early=path.parent == TASKS)
         if not path.is_relative_to(HOME / "bakehouse/commands" / command)
     }
@@ -90,6 +91,7 @@ def test_tests_of_a_command_stand_in_its_folder() -> None:
         (path.relative_to(HOME).as_posix(), command)
         for path in HOME.glob("tests/**/*.py")
         if path.parent != HOME / "tests/commands"
+        if ".commands" in path.read_text(encoding="utf-8")
         for command in imports_of_commands(tree(path))
         if not path.is_relative_to(HOME / "tests/commands" / command)
     }
