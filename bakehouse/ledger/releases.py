@@ -117,7 +117,7 @@ class ReleaseRecord:
     tags: tuple[str, ...]
     image_uri: str
     date: str
-    """Day of publication in UTC."""
+    """Day of publication in UTC, which is also in its release tag."""
     tested: bool
     """No check failed, and all checks that the recipe requires passed."""
     transport: str
@@ -161,6 +161,8 @@ class ReleaseRecord:
     """The newest signed scan of each key, as it was signed or promoted."""
     rollback: ReleasedRollback | None = None
     """Present if the record makes an earlier release the latest again."""
+    time: str = ""
+    """Time of publication in UTC; empty in records of older versions."""
 
     def version_of(self, name: str) -> str:
         """Return the version of a component or a provided name; empty if it has neither."""
@@ -227,12 +229,12 @@ class LedgerEntry:
 
     @property
     def identity(self) -> str:
-        """Facts other than the date, the commit and uncommitted files, as JSON.
+        """Facts other than the date, the time, the commit and uncommitted files, as JSON.
 
         Optional fields are omitted while they have their defaults, so that a version that adds one does not
         change identities. The default of a field of a newer Bakehouse is empty.
         """
-        facts = {**self.fields, "date": "", "revision": "", "uncommitted": ()}
+        facts = {**self.fields, "date": "", "time": "", "revision": "", "uncommitted": ()}
         return json.dumps(
             {name: value for name, value in facts.items() if not _has_default(name, value)}, sort_keys=True
         )
@@ -272,11 +274,11 @@ def add_entry(entries: tuple[LedgerEntry, ...], new: LedgerEntry) -> tuple[Ledge
     """Return the entries with `new`, unless an existing one differs only in its date and commit."""
     added = new.record
     same_digest = (entry.record for entry in entries if entry.record.digest == added.digest)
-    same = (
-        replace(record, date=added.date, revision=added.revision, uncommitted=added.uncommitted)
-        for record in same_digest
-    )
-    return entries if any(record == added for record in same) else (*entries, new)
+    return entries if any(_undated(record) == _undated(added) for record in same_digest) else (*entries, new)
+
+
+def _undated(record: ReleaseRecord) -> ReleaseRecord:
+    return replace(record, date="", time="", revision="", uncommitted=())
 
 
 def text_of(records: Iterable[ReleaseRecord]) -> str:
@@ -329,8 +331,8 @@ def by_release(records: Sequence[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
 
     So the last record of a registry is its current release. Releasing a digest again does not make it newer,
     but a roll-back to it does, in its repository only. A copy has the place of its original. Days and times
-    of roll-backs order the records of several machines, whose lines a merge puts in any order. Records have
-    no time, so releases of one day have the order of their lines.
+    of roll-backs order the records of several machines, whose lines a merge puts in any order. Records of
+    older versions have no time, so those of one day have the order of their lines.
     """
     return tuple(records[index] for index in _release_order([_state_of(record) for record in records]))
 
@@ -347,6 +349,11 @@ def withdrawn(records: Sequence[ReleaseRecord]) -> frozenset[tuple[str, str]]:
     """Return registry and digest of the releases that a roll-back replaced with an older one."""
     states = [_state_of(record) for record in records]
     return _withdrawn(states, _first_places(states))
+
+
+def current_time() -> str:
+    """Return the time of a record that is published now, in UTC."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def clock_warning(record: ReleaseRecord) -> str:
@@ -367,6 +374,7 @@ class _ReleaseState:
     repository: str
     digest: str
     date: str
+    """Day and time."""
     rollback: ReleasedRollback | None
     is_released: bool
 
@@ -442,7 +450,7 @@ def _state_of(record: ReleaseRecord) -> _ReleaseState:
         record.registry,
         record.repository,
         record.digest,
-        record.date,
+        f"{record.date} {record.time}",
         record.rollback,
         is_released=record.is_released,
     )
@@ -455,7 +463,7 @@ def _release_state(value: Mapping[str, Any]) -> _ReleaseState:
         str(value.get("registry")),
         str(value.get("repository")),
         str(value.get("digest")),
-        str(value.get("date")),
+        f"{value.get('date')} {value.get('time', '')}",
         ReleasedRollback(str(rollback.get("time")), str(rollback.get("replaced")))
         if isinstance(rollback, dict)
         else None,

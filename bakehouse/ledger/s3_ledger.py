@@ -1,7 +1,7 @@
 """The ledger of a team in S3: one object for each record, created once and never changed.
 
-The object name is a hash of the record, so writers need no lock: S3 rejects a record that exists already.
-Records are sorted by their dates, then by S3's clock.
+The object name contains a hash of the record's facts, by which writers find that it is there, and a hash of
+the whole record: a record with another date, which would be newer or older, has another name.
 """
 
 import hashlib
@@ -51,6 +51,8 @@ class S3Ledger:
     def add(self, record: ReleaseRecord) -> None:
         """Add a record, unless an existing one differs only in its date and commit."""
         entry = LedgerEntry.of(record)
+        if self._list(self._name(entry)):
+            return
         key, body = self._key(entry), (json.dumps(entry.fields, indent=2, sort_keys=True) + "\n").encode()
         for attempt in range(_ATTEMPTS):
             try:
@@ -68,14 +70,25 @@ class S3Ledger:
         return tuple(entry.record for entry in self.entries(image))
 
     def entries(self, image: str, cached: Iterable[LedgerEntry] = ()) -> tuple[LedgerEntry, ...]:
-        """Return an image's records with their JSON objects, without downloading `cached` ones."""
+        """Return an image's records with their JSON objects, without downloading `cached` ones.
+
+        Of records that differ only in their dates and commits, the first one counts.
+        """
         entries = {self._key(entry): entry for entry in cached}
         modified = self._list(f"{image}/")
         missing = [key for key in modified if key not in entries]
         with ThreadPoolExecutor(_MAX_THREADS) as pool:
             entries |= dict(zip(missing, pool.map(self._entry, missing), strict=True))
-        keys = sorted(modified, key=lambda key: (entries[key].record.date, modified[key], key))
-        return tuple(entries[key] for key in keys)
+
+        def order(key: str) -> tuple[str, ...]:
+            record = entries[key].record
+            # Records of older versions have no time, and their names do not contain the date
+            return record.date, record.time, "" if record.time else modified[key], key
+
+        first: dict[str, LedgerEntry] = {}
+        for key in sorted(modified, key=order):
+            first.setdefault(entries[key].identity, entries[key])
+        return tuple(first.values())
 
     def images(self) -> tuple[str, ...]:
         """Return the images that have records."""
@@ -113,9 +126,12 @@ class S3Ledger:
     def _prefixed(self, name: str) -> str:
         return f"{self._prefix}/{name}" if self._prefix else name
 
+    def _name(self, entry: LedgerEntry) -> str:
+        return f"{entry.record.image}/{_sha256(entry.identity)}"
+
     def _key(self, entry: LedgerEntry) -> str:
-        name = hashlib.sha256(entry.identity.encode()).hexdigest()
-        return self._prefixed(f"{entry.record.image}/{name}.json")
+        content = json.dumps(entry.fields, sort_keys=True)
+        return self._prefixed(f"{self._name(entry)}-{_sha256(content)}.json")
 
     def _list(self, prefix: str) -> dict[str, str]:
         """Return the keys of the records below a prefix, with their creation times."""
@@ -139,7 +155,8 @@ class S3Ledger:
                 f"`s3://{self._bucket}/{key}` is not a release record: {error}",
                 hint="a newer Bakehouse may have written it; update yours. Nothing was changed",
             ) from error
-        if self._key(entry) != key:
+        # The second name is that of older versions
+        if key not in (self._key(entry), self._prefixed(f"{self._name(entry)}.json")):
             raise RecipeError(
                 f"`s3://{self._bucket}/{key}` was changed: its content does not match its name",
                 hint="restore its first version, or remove it",
@@ -177,3 +194,7 @@ class S3Ledger:
             hint = "allow s3:ListBucket, s3:GetObject and s3:PutObject for the bucket"
             diagnostic = replace(diagnostic, hint=hint)
         return error.as_publish_error(diagnostic)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -12,7 +12,7 @@ from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine import docker, provision
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BakehouseError, NotReleasableError, Problems, PublishError
-from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
+from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord, current_time
 from bakehouse.ledger.store import open_ledger
 from bakehouse.publish import ecr_scan, push
 from bakehouse.publish.attest import Attested, AttestSettings, attest, bundler_of
@@ -209,7 +209,7 @@ class ImagePush:
         ledger = open_ledger(self.project)
         options = self.options
         record = record_of(published, self.built.image, report, options.day, options.revision)
-        record = replace(record, uncommitted=options.uncommitted)
+        record = replace(record, time=current_time(), uncommitted=options.uncommitted)
         record = with_known_facts(record, ledger.records(published.image), artifacts)
         record = scan.recorded(replace(record, regions=regions))
         ledger.add(record)

@@ -12,7 +12,7 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import PublishError, UsageError
 from bakehouse.ledger import image_uris
-from bakehouse.ledger.releases import ReleasedScan, ReleaseRecord
+from bakehouse.ledger.releases import ReleasedScan, ReleaseRecord, current_time
 from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import Image
 from bakehouse.publish import ecr_scan
@@ -24,7 +24,7 @@ from bakehouse.publish.record import with_known_facts, with_report, with_scans
 from bakehouse.publish.regions import RegionResults, for_each_region, with_same_release_day
 from bakehouse.publish.release_gate import check_candidate
 from bakehouse.publish.retag import find_release_tag, move_tag, tag_release
-from bakehouse.publish.tags import PublishedImage
+from bakehouse.publish.tags import PublishedImage, release_day
 from bakehouse.registry import destination
 from bakehouse.registry.registry import Registry
 from bakehouse.trust import policy, signed_report
@@ -132,14 +132,16 @@ class Promotion:
         # Before anything is signed.
         check_candidate(location, self._report, self._image)
         published = PublishedImage.recorded(location)
-        self._sign(registry, published, *results_of(self._image, published.digest, self._report))
+        # The record may have a former name of the image
+        image = replace(self._image, name=published.image)
+        self._sign(registry, published, *results_of(image, published.digest, self._report))
         self._require_policy(registry, location)
         options = with_same_release_day(self._push_options, first)
         published = tag_release(location, self._image, self._report, registry, options, self._progress)
         until, move = self._push_options.until, self._options.move_tag
         require_not_expiring(registry, published, self._ledger, self._progress, until, move_tag=move)
         self._released.append((registry, published))
-        self._sign(registry, published, signature_of(self._image, published.digest))
+        self._sign(registry, published, signature_of(image, published.digest))
         return published
 
     def _is_released(self) -> bool:
@@ -176,12 +178,12 @@ class Promotion:
 
     def _record(self, candidate: ReleaseRecord, results: RegionResults) -> ReleaseRecord:
         """Return the record of the release."""
-        record = candidate
+        record, first = candidate, results.published
         if candidate.candidate:
             assert self._report, "a promotion without a report"
-            record = replace(candidate, candidate=False, date=self._push_options.day.isoformat())
+            day = release_day(first.tags[0]) or self._push_options.day
+            record = replace(candidate, candidate=False, date=day.isoformat(), time=current_time())
             record = with_report(record, self._report, self._image)
-        first = results.published
         record = replace(
             record,
             registry=first.registry,

@@ -17,7 +17,7 @@ from bakehouse.ledger.releases import (
 )
 from bakehouse.ledger.toolkit import toolkit_versions
 from bakehouse.plan.model import Image
-from bakehouse.publish.tags import PublishedImage
+from bakehouse.publish.tags import PublishedImage, release_day
 
 
 def record_of(
@@ -37,7 +37,7 @@ def record_of(
         repository=published.repository,
         tags=published.tags,
         image_uri=published.image_uri,
-        date=day.isoformat(),
+        date=(release_day(published.tags[0]) or day).isoformat(),
         tested=False,
         transport="",
         checks=(),

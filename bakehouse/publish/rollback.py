@@ -3,12 +3,11 @@
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import PublishError
 from bakehouse.ledger import image_uris, release_names
-from bakehouse.ledger.releases import ReleasedRollback, ReleaseRecord
+from bakehouse.ledger.releases import ReleasedRollback, ReleaseRecord, current_time
 from bakehouse.ledger.store import open_ledger, select_images
 from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.published_checks import require_not_expiring
@@ -58,14 +57,14 @@ def roll_back(
         ]
         for place, registry in places:
             require_not_expiring(registry, place, ledger, progress, push_options.until)
-        now = datetime.now(UTC)
+        now = current_time()
         replaced = [image_uris.newest(project, name, registry=record.registry) for record in records]
         for record, latest in zip(records, replaced, strict=True):
             if latest.digest == digest:
                 progress(f"{name}: {short(Digest(digest))} is the latest release already")
                 continue
-            rollback = ReleasedRollback(f"{now:%Y-%m-%dT%H:%M:%SZ}", latest.digest)
-            ledger.add(replace(record, date=f"{now:%Y-%m-%d}", rollback=rollback))
+            rollback = ReleasedRollback(now, latest.digest)
+            ledger.add(replace(record, date=now.partition("T")[0], time=now, rollback=rollback))
             progress(f"{name}: rolled back from {short(Digest(latest.digest))} to {short(Digest(digest))}")
         digests = {latest.digest for latest in replaced} - {digest}
         former = [place for record in history if record.digest in digests for place in record.locations]

@@ -1,6 +1,5 @@
 """Signed scan results: the findings of `bake security` about the digests of published images."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -68,15 +67,14 @@ def sign_scans(
     finished = datetime.now(UTC)
     ledger, waived = open_ledger(project), waivers.load(project.root)
     for image, digest, builds_of_digest in targets:
-        scan = statement_of(image, digest, report, started, finished)
+        predicate = _predicate(image, report, started, finished)
+
+        def scan(name: str, digest: Digest = digest, predicate: object = predicate) -> Statement:
+            return statement(name, digest, SCAN, predicate)
+
         sign_published(project, builds_of_digest, scan, bundler, progress, f"security {image} --sign")
-        [signed] = read_scans([SignedStatement(SCAN, _predicate(scan), bundler.public_key)], image).newest
+        [signed] = read_scans([SignedStatement(SCAN, predicate, bundler.public_key)], image).newest
         ledger.add(with_scans(builds_of_digest[-1], [summarize(signed, waived)]))
-
-
-def _predicate(statement: Statement) -> Mapping[str, Any]:
-    predicate: Mapping[str, Any] = json.loads(statement.content)["predicate"]
-    return predicate
 
 
 def _undated(source: Source) -> Diagnostic:
@@ -92,10 +90,16 @@ def statement_of(
     image: str, digest: Digest, report: SecurityReport, started: datetime, finished: datetime
 ) -> Statement:
     """Return the statement with the findings in an image, waived ones included."""
+    return statement(image, digest, SCAN, _predicate(image, report, started, finished))
+
+
+def _predicate(
+    image: str, report: SecurityReport, started: datetime, finished: datetime
+) -> Mapping[str, Any]:
     sources = [source for source in report.sources if image in source.images]
     days = [datetime.fromisoformat(source.day).replace(tzinfo=UTC) for source in sources]
     not_scanned = {(item.kind, item.reason) for item in report.not_scanned if image in item.images}
-    predicate = {
+    return {
         "scanner": {
             "uri": provenance.BUILDER["id"],
             "version": __version__,
@@ -106,7 +110,6 @@ def statement_of(
         _SOURCES: [{"name": source.name, "day": source.day} for source in sources],
         NOT_SCANNED: [{"kind": kind, "reason": reason} for kind, reason in sorted(not_scanned)],
     }
-    return statement(image, digest, SCAN, predicate)
 
 
 def _results(image: str, findings: Iterable[PackageFinding]) -> list[dict[str, Any]]:

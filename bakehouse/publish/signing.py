@@ -1,7 +1,8 @@
 """Signs statements about images that were published before, in each registry that has them."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import DifferenceError, UsageError
@@ -43,12 +44,12 @@ def require_published(project: ProjectSettings, image: Image) -> tuple[ReleaseRe
 def sign_published(
     project: ProjectSettings,
     records: Iterable[ReleaseRecord],
-    statement: Statement,
+    statement_of: Callable[[str], Statement],
     bundler: Bundler,
     progress: Reporter,
     command: str,
 ) -> None:
-    """Attach a signed statement to a digest in every registry that has it.
+    """Attach a signed statement to a digest in every registry that has it, by the image's name there.
 
     `command` repeats this after a failure. Raises PublishError.
     """
@@ -57,14 +58,17 @@ def sign_published(
         for record in records
         for location in record.locations
     }
-    documents = Documents(statements=(statement,), bundler=bundler)
+
+    def documents(published: PublishedImage) -> Documents:
+        return Documents(statements=(statement_of(published.image),), bundler=bundler)
+
     with contextlib.ExitStack() as stack:
         targets = [
             (stack.enter_context(destination.registry(project, published.registry, progress)), published)
             for published in locations.values()
         ]
         options = push_options_for(project, PublishOptions())
-        attach(targets, lambda _: documents, options, progress, command).require_all()
+        attach(targets, documents, options, progress, command).require_all()
 
 
 def sign_rebuild(
@@ -87,5 +91,8 @@ def sign_rebuild(
         digests = dict.fromkeys(record.digest for record in published)
         facts = (("built", digest), *(("published", published) for published in digests))
         raise DifferenceError(message, facts=facts)
-    statement = rebuild_of(image, digest, stores)
+
+    def statement(name: str) -> Statement:
+        return rebuild_of(replace(image, name=name), digest, stores)
+
     sign_published(project, records, statement, bundler, progress, f"reproduce {image.name} --sign")

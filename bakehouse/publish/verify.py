@@ -1,16 +1,17 @@
-"""Compares ledger records with their registries: digests, tags and attachments."""
+"""Compares ledger records with their registries: digests, tags, attachments and signed statements."""
 
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.errors import Diagnostic, PublishError, TrustError
 from bakehouse.fetch.retry import RetryPolicy
-from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.ledger.releases import ReleaseRecord, current_release
 from bakehouse.publish.push import SIX_HOURS
+from bakehouse.publish.tags import release_day
 from bakehouse.registry import destination
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
@@ -35,13 +36,36 @@ class Verified:
 def verify_releases(
     project: ProjectSettings, records: Sequence[ReleaseRecord], progress: Reporter
 ) -> tuple[Verified, ...]:
-    """Compare records with the registries that the project's settings describe."""
+    """Compare records with the registries that the project's settings describe.
+
+    The current releases are compared with the project's policy, too.
+    """
     with contextlib.ExitStack() as stack:
 
         def registry_of(host: str) -> Registry:
             return stack.enter_context(destination.registry(project, host, progress))
 
-        return verify(records, registry_of, RetryPolicy(until=time.monotonic() + SIX_HOURS))
+        retry_policy = RetryPolicy(until=time.monotonic() + SIX_HOURS)
+        verified = verify(records, registry_of, retry_policy)
+        if (rules := project.policy) is None:
+            return verified
+        # Most projects have none, and its checks take long to import.
+        from bakehouse.trust import policy
+
+        waived = policy.waivers_of(project)
+        for place in {(record.image, record.registry) for record in records}:
+            at_place = [record for record in records if (record.image, record.registry) == place]
+            if record := current_release(at_place, lambda _: True):
+                try:
+                    policy.check_image(rules, record, registry_of(record.registry), retry_policy, waived)
+                except TrustError as error:
+                    texts = [reason.text for item in error.diagnostics for reason in item.reasons]
+                    refusals = tuple(f"the policy refuses it: {text}" for text in texts or [str(error)])
+                    verified = tuple(
+                        replace(item, missing=(*item.missing, *refusals)) if item.record == record else item
+                        for item in verified
+                    )
+        return verified
 
 
 def verify(
@@ -78,6 +102,8 @@ def _missing(repository: Repository, record: ReleaseRecord) -> Iterable[str]:
                 yield f"tag `{tag}` is missing"
             elif digest != record.digest:
                 yield f"tag `{tag}` points to {short(digest)}, not {short(record.digest)}"
+            if not record.rollback and (day := release_day(tag)) and day.isoformat() != record.date:
+                yield f"tag `{tag}` is of {day}"
         for artifact in record.artifacts:
             if repository.digest_of(Digest(artifact.digest)) is None:
                 yield f"its {artifact.media_type}, {short(artifact.digest)}, is missing"

@@ -5,7 +5,7 @@ A bundle contains a DSSE envelope: the statement, and one signature over it and 
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from bakehouse.util.oci import Digest
 
 MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+SIGNATURE = "https://sigstore.dev/cosign/sign/v1"
+"""Type of the statement that `cosign sign` makes, which only names the digest."""
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"
 
 
@@ -87,21 +89,28 @@ def signed_content(bundle: bytes, keys: Iterable[PublicKey]) -> tuple[bytes, Pub
     raise RefusedError(message)
 
 
-def verify(bundle: bytes, digest: Digest, keys: Iterable[PublicKey]) -> SignedStatement:
-    """Return the statement in a bundle; raise RefusedError unless a key signed it for this digest."""
+def verify(
+    bundle: bytes, digest: Digest, names: Collection[str], keys: Iterable[PublicKey]
+) -> SignedStatement:
+    """Return the statement in a bundle; raise RefusedError unless a key signed it for this image.
+
+    Two images can have one digest, but their recipes may require different tests. So a statement names one
+    of `names`, too; only the signatures of cosign name no image.
+    """
     content, key = signed_content(bundle, keys)
     try:
         document = parse_json(content)
         statement_type, predicate_type = document["_type"], document["predicateType"]
         predicate = document["predicate"]
-        subjects = [subject["digest"].get("sha256") for subject in document["subject"]]
+        subjects = [(item["digest"].get("sha256"), item.get("name")) for item in document["subject"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"is not an in-toto statement, although `{key.name}` signed it"
         raise RefusedError(message) from error
     if statement_type != STATEMENT_TYPE or not isinstance(predicate, dict):
         message = f"is not an in-toto statement v1, although `{key.name}` signed it"
         raise RefusedError(message)
-    if digest.removeprefix("sha256:") not in subjects:
+    named = [*names, *([None, ""] if predicate_type == SIGNATURE else [])]
+    if not any(sha256 == digest.removeprefix("sha256:") and name in named for sha256, name in subjects):
         message = f"is about another image, although `{key.name}` signed it"
         raise RefusedError(message)
     return SignedStatement(str(predicate_type), predicate, key)

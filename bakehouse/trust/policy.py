@@ -17,10 +17,10 @@ from bakehouse.registry.manifest import short
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import DeadlineRegistry, Registry
 from bakehouse.trust import bundle, waivers
-from bakehouse.trust.bundle import RefusedError, SignedStatement
+from bakehouse.trust.bundle import SIGNATURE, RefusedError, SignedStatement
 from bakehouse.trust.keys import PublicKey, read_public_key
 from bakehouse.trust.scan_policy import scan_problems
-from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, SIGNATURE, TESTS
+from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, TESTS
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.format import format_count
 from bakehouse.util.oci import Digest
@@ -69,6 +69,8 @@ def check_image(
     """
     keys = [read_public_key(path) for path in policy.keys]
     digest = Digest(record.digest)
+    # Other tools name the repository
+    names = (record.image, f"{record.registry}/{record.repository}")
     try:
         bounded_registry = DeadlineRegistry(registry, retry_policy.until)
         remote = ArtifactRepository(bounded_registry, record.repository, retry_policy)
@@ -82,18 +84,28 @@ def check_image(
     statements, refused = [], []
     for manifest, content in bundles.items():
         try:
-            statements.append(bundle.verify(content, digest, keys))
+            statements.append(bundle.verify(content, digest, names, keys))
         except RefusedError as error:
             refused.append(Reason(f"statement {short(manifest)} {error}"))
-    problems = list(_problems(policy, record, statements, waived, max_age))
-    if problems:
-        reasons = [Reason(text) for text, _ in problems]
+    if found := problems(policy, record, statements, waived, max_age):
+        reasons = [Reason(text) for text, _ in found]
         if len(refused) > _MAX_REFUSED:
             refused[_MAX_REFUSED:] = [Reason(f"{len(refused) - _MAX_REFUSED} more statements are refused")]
         message = f"`{record.image}` does not meet [tool.bakehouse.policy]"
         facts = (("image URI", record.image_uri), ("trusted", ", ".join(key.name for key in keys)))
-        raise TrustError(message, reasons=(*reasons, *refused), facts=facts, hint=problems[0][1])
+        raise TrustError(message, reasons=(*reasons, *refused), facts=facts, hint=found[0][1])
     return tuple(statements)
+
+
+def problems(
+    policy: Policy,
+    record: ReleaseRecord,
+    statements: Sequence[SignedStatement],
+    waived: Sequence[waivers.VexStatement],
+    max_age: timedelta | None,
+) -> list[tuple[str, str]]:
+    """Return the requirements of a policy that statements do not meet, each with a hint."""
+    return list(_problems(policy, record, statements, waived, max_age))
 
 
 def _problems(
@@ -103,7 +115,6 @@ def _problems(
     waived: Sequence[waivers.VexStatement],
     max_age: timedelta | None,
 ) -> Iterator[tuple[str, str]]:
-    """Yield requirements that are not met, each with a hint."""
     image = record.image
     signed = {
         predicate_type: {

@@ -38,7 +38,7 @@ def verifier(policy: Policy | None) -> Verify | None:
             )
         message = f"the signature of `{file.path}` was refused"
         try:
-            signed = bundle.verify(file.bundle, file.report.digest, keys)
+            signed = bundle.verify(file.bundle, file.report.digest, [file.report.image], keys)
         except RefusedError as error:
             reasons = (Reason(f"it {error}"),)
             raise TrustError(message, reasons=reasons, facts=facts, hint=hint) from error

@@ -8,11 +8,9 @@ from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import SmokeReport, current, release_blockers
 from bakehouse.plan.model import Image
 from bakehouse.trust import provenance, sbom
-from bakehouse.trust.bundle import Statement, statement
+from bakehouse.trust.bundle import SIGNATURE, Statement, statement
 from bakehouse.util.oci import Digest
 
-SIGNATURE = "https://sigstore.dev/cosign/sign/v1"
-"""Type of the statement that `cosign sign` makes, which only names the digest."""
 PROVENANCE = provenance.PREDICATE_TYPE
 SBOM = "https://cyclonedx.org/bom"
 TESTS = "https://in-toto.io/attestation/test-result/v0.1"

@@ -20,10 +20,10 @@ from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.registry.upload import Blob, Uploader
 from bakehouse.trust import bundle
-from bakehouse.trust.bundle import RefusedError
+from bakehouse.trust.bundle import SIGNATURE, RefusedError
 from bakehouse.trust.findings import SecurityReport
 from bakehouse.trust.keys import read_public_key
-from bakehouse.trust.statements import SCAN, SIGNATURE, TESTS, statements_of
+from bakehouse.trust.statements import SCAN, TESTS, statements_of
 from tests.support.built_images import IMAGE, PASSED
 from tests.support.fake_registry import CONFIG, DIGEST, LAYER, MANIFEST
 from tests.support.planned_images import INSTALLED
@@ -108,7 +108,7 @@ def test_a_signature_of_cosign_is_accepted(image: Image) -> None:
     types = []
     for content in image.remote.contents(DIGEST, bundle.MEDIA_TYPE).values():
         try:
-            types.append(bundle.verify(content, DIGEST, [key]).predicate_type)
+            types.append(bundle.verify(content, DIGEST, (), [key]).predicate_type)
         except RefusedError:
             continue
     assert types == [SIGNATURE]

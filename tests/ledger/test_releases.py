@@ -94,7 +94,7 @@ OLD = """\
 """  # noqa: E501
 """A ledger of format 1."""
 
-VALUES = json.loads(OLD)["releases"][0] | {"rollback": None}
+VALUES = json.loads(OLD)["releases"][0] | {"rollback": None, "time": ""}
 LEDGER = f'{{"format": 2, "releases": [\n{json.dumps(VALUES, sort_keys=True)},\nnull]}}\n'
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, fields, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import boto3  # type: ignore[import-untyped]
 import pytest
@@ -95,10 +95,12 @@ def test_a_field_that_a_later_version_adds_moves_no_object(s3: Any) -> None:
     team().add(record)
     [key] = keys(s3)
     stored = json.loads(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+    s3.delete_object(Bucket=BUCKET, Key=key)
     defaults = {field.name: field.default for field in fields(ReleaseRecord) if field.default is not MISSING}
     older = {name: value for name, value in stored.items() if name not in defaults or value != defaults[name]}
     assert len(older) < len(stored)
-    s3.put_object(Bucket=BUCKET, Key=key, Body=json.dumps(older).encode())
+    older_name = f"{key.rpartition('-')[0]}.json"
+    s3.put_object(Bucket=BUCKET, Key=older_name, Body=json.dumps(older).encode())
 
     team().add(record)
     assert team().records("mpi-cpu") == (record,)
@@ -192,16 +194,88 @@ def test_what_only_a_project_has_stays_in_its_file(s3: Any, tmp_path: Path) -> N
     assert load(project.images / "mpi-cpu" / "releases.json") == (own, shared)
 
 
-def test_a_record_that_was_changed_is_refused(s3: Any) -> None:
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"tested": true', '"tested": false'),
+        ('"date": "2026-11-20"', '"date": "2026-11-28"'),
+        ('"time": ""', '"time": "2026-11-20T23:59:59Z"'),
+        ('"revision": ""', '"revision": "c0ffee"'),
+    ],
+)
+def test_a_record_that_was_changed_is_refused(s3: Any, old: str, new: str) -> None:
     team().add(numbered(1))
     [key] = keys(s3)
     text = s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()
-    s3.put_object(Bucket=BUCKET, Key=key, Body=text.replace('"tested": true', '"tested": false'))
+    s3.put_object(Bucket=BUCKET, Key=key, Body=text.replace(old, new))
     with pytest.raises(RecipeError) as caught:
         team().records("mpi-cpu")
     assert caught.value.diagnostics[0].message == (
         f"`s3://{BUCKET}/{key}` was changed: its content does not match its name"
     )
+
+
+def test_records_of_one_day_have_the_order_of_their_own_times(s3: Any) -> None:
+    """S3's clock, which a copied bucket does not have, decides nothing."""
+    late, early = numbered(1, time="2026-11-20T12:00:00Z"), numbered(2, time="2026-11-20T09:00:00Z")
+    for record in (late, early):
+        team().add(record)
+
+    assert team().records("mpi-cpu") == (early, late)
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_committed_line_with_another_date_does_not_stand_for_the_team_s_record(
+    s3: Any, tmp_path: Path, is_old: bool
+) -> None:
+    record = numbered(1)
+    team().add(record)
+    [key] = keys(s3)
+    if is_old:
+        body = s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+        s3.delete_object(Bucket=BUCKET, Key=key)
+        s3.put_object(Bucket=BUCKET, Key=f"{key.rpartition('-')[0]}.json", Body=body)
+    project = ProjectSettings(tmp_path, (), ledger=ADDRESS)
+    file = project.images / "mpi-cpu/releases.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(text_of([replace(record, date="2026-11-28")]))
+
+    assert open_ledger(project).records("mpi-cpu") == (record,)
+    assert load(file) == (record,)
+
+
+def test_a_second_record_with_the_same_facts_and_a_later_date_does_not_count(s3: Any) -> None:
+    first, second = numbered(1), numbered(1, date="2026-11-28")
+    team().add(second)
+    [key] = keys(s3)
+    body = s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+    s3.delete_object(Bucket=BUCKET, Key=key)
+    team().add(first)
+    s3.put_object(Bucket=BUCKET, Key=key, Body=body)
+
+    assert team().records("mpi-cpu") == (first,)
+
+
+def test_every_write_works_in_a_bucket_that_demands_a_condition(
+    s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the generated policy, which allows records only with If-None-Match."""
+
+    class Bucket:
+        list_objects_v2 = s3.list_objects_v2
+        conditions: ClassVar[list[str]] = []
+
+        def put_object(self, **arguments: Any) -> Any:
+            self.conditions.extend(arguments.keys() & {"IfNoneMatch", "IfMatch"} or ["none"])
+            return s3.put_object(**arguments)
+
+    ledger = team()
+    monkeypatch.setitem(vars(ledger), "_client", Bucket())
+    ledger.add(numbered(1))
+    version = ledger.replace_object("mpi-cpu/key.claim", b"1", "")
+    ledger.replace_object("mpi-cpu/key.claim", b"2", version)
+
+    assert Bucket.conditions == ["IfNoneMatch", "IfNoneMatch", "IfMatch"]
 
 
 @pytest.mark.parametrize("body", ["", "{}", "[1]", json.dumps({"image": 3})])
@@ -272,7 +346,7 @@ def test_a_record_that_the_team_did_not_get_is_named(
     with pytest.raises(PublishError) as caught:
         open_ledger(ProjectSettings(tmp_path, (), ledger=ADDRESS)).add(record)
     [diagnostic] = caught.value.diagnostics
-    assert diagnostic.message == f"could not write to the ledger `{ADDRESS}`"
+    assert diagnostic.message == f"could not read the ledger `{ADDRESS}`"
     assert ("not recorded", record.image_uri) in diagnostic.facts
     assert diagnostic.reasons == (
         Reason("the image is published anyway; run the same command again to record it"),

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -125,8 +123,8 @@ def test_a_renamed_image_is_rolled_back_to_a_release_of_its_former_name(
     expected = {DIGEST: [unmoved, former_tag], digest: [former_unmoved, present_tag]}
     for hour, release in enumerate((DIGEST, digest, DIGEST)):
         lines: list[str] = []
-        now = datetime(2026, 11, 23, hour, tzinfo=UTC)
-        monkeypatch.setattr("bakehouse.publish.rollback.datetime", Mock(now=Mock(return_value=now)))
+        now = f"2026-11-23T{hour:02}:00:00Z"
+        monkeypatch.setattr("bakehouse.publish.rollback.current_time", lambda now=now: now)
         roll_back(released, "present", release, lines.append, PublishOptions())
 
         # Look-ups in a ledger in S3 find only records of the present name

@@ -22,8 +22,9 @@ from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.manifest import digest_of
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.trust import bundle
+from bakehouse.trust.bundle import SIGNATURE
 from bakehouse.trust.findings import PackageFinding, SecurityReport, Usage, Vulnerability
-from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, SIGNATURE, TESTS
+from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, TESTS
 from bakehouse.util.oci import Digest
 from tests.support import vex_documents
 from tests.support.built_images import BUILT, IMAGE, PASSED

@@ -17,4 +17,6 @@ def repository(proxy: Proxy) -> ArtifactRepository:
 def signed(proxy: Proxy, key: KeyFiles) -> list[str]:
     """The types of the statements that a key signed."""
     contents = repository(proxy).contents(DIGEST, bundle.MEDIA_TYPE).values()
-    return [bundle.verify(content, DIGEST, [key.public_key]).predicate_type for content in contents]
+    return [
+        bundle.verify(content, DIGEST, ["mpi-cpu"], [key.public_key]).predicate_type for content in contents
+    ]

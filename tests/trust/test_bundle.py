@@ -17,6 +17,7 @@ from tests.support.signing_keys import KeyFiles, make_key
 
 DIGEST = Digest("sha256:" + "4f" * 32)
 OTHER = Digest("sha256:" + "5f" * 32)
+NAMES = ("mpi-cpu", "registry.example/team/mpi-cpu")
 TYPE = "https://example.com/v1"
 PREDICATE = {"result": "PASSED", "passedTests": ["mpi_2x2"]}
 Document = dict[str, Any]
@@ -38,7 +39,7 @@ def enveloped(document: object, signer: Signer) -> bytes:
 
 def refusal(content: bytes, key: KeyFiles) -> str:
     with pytest.raises(RefusedError) as caught:
-        verify(content, DIGEST, [key.public_key])
+        verify(content, DIGEST, NAMES, [key.public_key])
     return str(caught.value)
 
 
@@ -46,7 +47,7 @@ def test_a_signed_statement_about_the_digest_is_accepted(key: KeyFiles, tmp_path
     other = make_key(tmp_path, "other")
     content = signed(key.signer)
 
-    assert verify(content, DIGEST, [other.public_key, key.public_key]) == SignedStatement(
+    assert verify(content, DIGEST, NAMES, [other.public_key, key.public_key]) == SignedStatement(
         TYPE, PREDICATE, key.public_key
     )
 
@@ -82,6 +83,33 @@ def test_a_statement_about_another_image_is_refused(key: KeyFiles) -> None:
     content = signed(key.signer, OTHER)
 
     assert refusal(content, key) == f"is about another image, although `{key.public_key.name}` signed it"
+
+
+@pytest.mark.parametrize(
+    ("name", "predicate_type", "accepted"),
+    [
+        ("mpi-cpu", TYPE, True),
+        ("registry.example/team/mpi-cpu", TYPE, True),
+        ("mpi", TYPE, False),
+        ("registry.example/team/mpi", TYPE, False),
+        ("", TYPE, False),
+        (None, TYPE, False),
+        (["mpi-cpu"], TYPE, False),
+        ("", bundle.SIGNATURE, True),
+        (None, bundle.SIGNATURE, True),
+        ("mpi", bundle.SIGNATURE, False),
+    ],
+)
+def test_a_statement_names_the_image_except_for_signatures_of_cosign(
+    key: KeyFiles, name: object, predicate_type: str, accepted: bool
+) -> None:
+    document = json.loads(statement("mpi-cpu", DIGEST, predicate_type, PREDICATE).content)
+    document["subject"][0]["name"] = name
+    content = enveloped(document, key.signer)
+    if accepted:
+        assert verify(content, DIGEST, NAMES, [key.public_key]).predicate_type == predicate_type
+    else:
+        assert refusal(content, key) == f"is about another image, although `{key.public_key.name}` signed it"
 
 
 @pytest.mark.parametrize(
@@ -189,13 +217,13 @@ def test_a_hundred_of_a_hundred_mutated_statements_are_refused(key: KeyFiles) ->
         mutate(document, rng, json.loads(json.dumps(foreign)))
         assert document != json.loads(original)
         try:
-            verify(json.dumps(document).encode(), DIGEST, [key.public_key])
+            verify(json.dumps(document).encode(), DIGEST, NAMES, [key.public_key])
             accepted.append((number, mutate.__name__))
         except RefusedError:
             pass
 
     assert accepted == []
-    assert verify(original, DIGEST, [key.public_key])
+    assert verify(original, DIGEST, NAMES, [key.public_key])
 
 
 @pytest.mark.parametrize("length", [0, 1, 100, -1])

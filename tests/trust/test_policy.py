@@ -1,10 +1,15 @@
 """The policy on images that are promoted and launched, with a registry in memory."""
 
+import contextlib
+import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import ProjectSettings
@@ -13,13 +18,15 @@ from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Reason, TrustError
 from bakehouse.publish.scan_signing import statement_of
 from bakehouse.trust import bundle, policy
-from bakehouse.trust.bundle import Statement
+from bakehouse.trust.bundle import RefusedError, Statement
 from bakehouse.trust.findings import SecurityReport
 from bakehouse.trust.statements import TESTS, rebuild_of, results_of, signature_of, statements_of
 from bakehouse.util.oci import Digest
 from tests.support.built_images import IMAGE, report
 from tests.support.fake_registry import DIGEST
 from tests.support.planned_images import INSTALLED
+from tests.support.release_records import a_record
+from tests.support.signing_keys import KeyFiles
 from tests.support.teams import NOW, Team
 
 NO_TIME, MONTH = timedelta(), timedelta(days=30)
@@ -215,3 +222,69 @@ def test_a_release_is_checked_in_its_registry(
         policy.require(project, team.record, print)
     team.sign("builder", signature_of(IMAGE, DIGEST))
     policy.require(project, team.record, print)
+
+
+class Event(NamedTuple):
+    """A statement about test results in the registry."""
+
+    key: str
+    outcome: Outcome
+    age: int | None
+    """In days; None without a date."""
+    name: str
+    digest: Digest
+
+
+OTHER_DIGEST = Digest("sha256:" + "5f" * 32)
+EVENTS = st.builds(
+    Event,
+    key=st.sampled_from(["builder", "tester", "stranger"]),
+    outcome=st.sampled_from([Outcome.PASSED, Outcome.FAILED]),
+    age=st.sampled_from([None, -2, 0, 1, 29, 31, 400]),
+    name=st.sampled_from(["mpi-cpu"] * 3 + ["other"]),
+    digest=st.sampled_from([DIGEST] * 3 + [OTHER_DIGEST]),
+)
+
+
+def event_statement(event: Event) -> Statement:
+    image = replace(IMAGE, name=event.name)
+    [statement] = results_of(image, event.digest, report(event.outcome, digest=event.digest))
+    document = json.loads(statement.content)
+    annotations = document["predicate"]["configuration"][0]["annotations"]
+    if event.age is None:
+        del annotations["finishedOn"]
+    else:
+        annotations["finishedOn"] = (NOW - timedelta(days=event.age)).isoformat()
+    return Statement(statement.predicate_type, json.dumps(document).encode())
+
+
+def is_accepted(events: list[Event]) -> bool:
+    """The rule: of the statements about this image by trusted keys, the last of each key passed."""
+    ages = []
+    for key in ("builder", "tester"):
+        own = [
+            event
+            for event in events
+            if event[0] == key and event[3:] == ("mpi-cpu", DIGEST) and event.age != -2
+        ]
+        # Without a date, it may be older than all others; of one time, the failure counts
+        own.sort(key=lambda event: (-1000 if event.age is None else -event.age, event.outcome == "failed"))
+        if own and own[-1].outcome is Outcome.FAILED:
+            return False
+        ages += [event.age for event in own[-1:]]
+    return any(age is not None and age <= 30 for age in ages)
+
+
+@given(st.lists(EVENTS, min_size=1, max_size=5))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_no_sequence_of_statements_hides_the_last_failure(
+    keys: dict[str, KeyFiles], events: list[Event]
+) -> None:
+    statements = []
+    for event in events:
+        content = bundle.sign(event_statement(event).content, keys[event.key].signer)
+        with contextlib.suppress(RefusedError):
+            trusted = [keys[name].public_key for name in ("builder", "tester")]
+            statements.append(bundle.verify(content, DIGEST, ["mpi-cpu"], trusted))
+    rules = Policy((), ("tests",))
+    assert is_accepted(events) == (not policy.problems(rules, a_record(), statements, (), MONTH))
