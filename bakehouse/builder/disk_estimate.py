@@ -30,7 +30,7 @@ def layer_bytes(image: Image) -> Mapping[str, int]:
     for stage in image.stages:
         packages = sum(package.bytes for package in (*stage.wheels, *stage.sdists))
         sizes[stage.key] = int(packages * _UNPACKED_RATIO)
-    if own := sum(len(file.content) for file in image.content.own_files):
+    if own := sum(file.size for file in image.content.own_files):
         sizes[image.key] = own
     return sizes
 

@@ -379,7 +379,7 @@ def _surroundings(image: Image) -> str:
         image.path,
         image.library_path,
         image.environment,
-        [(file.target, hashlib.sha256(file.content).hexdigest()) for file in content.files],
+        [(file.target, file.sha256) for file in content.files],
     )
 
 

@@ -14,7 +14,7 @@ import pickle
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, cached_property, partial
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bakehouse.catalog.catalog import Catalog
     from bakehouse.catalog.component import Component
     from bakehouse.catalog.recipe import Recipe, Recipes
+    from bakehouse.catalog.user_files import File
 
 V = TypeVar("V")
 
@@ -35,12 +36,14 @@ _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = tuple(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
 _CODE = (f"{_PACKAGE}{os.sep}", f"{Path(os.__file__).parent}{os.sep}", *_LIBRARIES)
 """Directories of modules. Importing reads their files, so these are not recorded as files of a project."""
-_FORMAT = "2"
+_FORMAT = "3"
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a further change of a file changes its status, on any file system."""
 _MAX_FILES = 50_000
 _MAX_BYTES = 30_000_000
 _MAX_CACHES = 16
+_SHARED = "shared "
+"""Start of the names of values that others contain."""
 _OTHERS = {
     ("pathlib", "PosixPath"),
     # Python 3.13
@@ -71,7 +74,13 @@ class Kept:
 
     def load(self, name: str) -> Any:
         """Return a value."""
-        return _Unpickler(io.BytesIO(self.values[name])).load()
+        return _Unpickler(io.BytesIO(self.values[name]), self._shared).load()
+
+    @cached_property
+    def _shared(self) -> Mapping[str, Any]:
+        """Values that others contain, each as the same object."""
+        groups = {number: name for name in self.values if (number := name.removeprefix(_SHARED)) != name}
+        return LazyMapping[Any](groups, lambda name: {name.removeprefix(_SHARED): self.load(name)})
 
 
 class LazyMapping(Mapping[str, V]):
@@ -180,9 +189,6 @@ def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
         catalog = _read_catalog(roots, own)
         known = _own_recipes(roots[0], own) if _is_independent(own, roots[0], project, catalog) else {}
         recipes = read_recipes(roots, catalog, project=project, known=known)
-    own_files = (file for recipe in recipes.by_name.values() for file in recipe.content.own_files)
-    if sum(len(file.content) for file in own_files) > _MAX_BYTES:
-        return Loaded(catalog, recipes, None)
     families: dict[str, dict[str, Recipe]] = {}
     for recipe in recipes.by_name.values():
         families.setdefault(recipe.family, {})[recipe.name] = recipe
@@ -193,19 +199,22 @@ def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
     )
     record.walk(root / "components" for root in roots)
     path, identity = _place("project", roots, project)
-    kept = _keep(
-        path,
-        identity,
-        record,
-        {
-            "index": index,
-            "links": catalog.links,
-            "broken": (catalog.broken, recipes.broken),
-            **{f"component {name}": component for name, component in catalog.components.items()},
-            **{f"recipes {family}": images for family, images in families.items()},
-        },
-    )
+    values = {
+        "index": index,
+        "links": catalog.links,
+        "broken": (catalog.broken, recipes.broken),
+        **{f"component {name}": component for name, component in catalog.components.items()},
+        **{f"recipes {family}": images for family, images in families.items()},
+    }
+    trees = {id(tree): tree for recipe in recipes.by_name.values() for tree in _trees(recipe)}
+    values |= {f"{_SHARED}{number}": tree for number, tree in trees.items()}
+    kept = _keep(path, identity, record, values, trees.keys())
     return Loaded(catalog, recipes, kept)
+
+
+def _trees(recipe: "Recipe") -> Iterator[tuple["File", ...]]:
+    """Yield the files of a recipe, which are stored once for all recipes that read the same directory."""
+    yield from (files for files in (recipe.content.files, recipe.content.code) if files)
 
 
 def read_catalog(roots: Sequence[Path]) -> "Catalog":
@@ -452,12 +461,21 @@ def _read(path: Path | None, identity: bytes) -> Kept | None:
     return kept
 
 
-def _keep(path: Path | None, identity: bytes, record: _Record, values: Mapping[str, object]) -> Kept | None:
-    """Write values for the next process, unless a later change of their files might go unnoticed."""
+def _keep(
+    path: Path | None,
+    identity: bytes,
+    record: _Record,
+    values: Mapping[str, object],
+    shared: Collection[int] = (),
+) -> Kept | None:
+    """Write values for the next process, unless a later change of their files might go unnoticed.
+
+    `shared` are the identities of objects that several values contain, and that are values themselves.
+    """
     statuses = record.statuses() if path else None
     if path is None or statuses is None:
         return None
-    kept = Kept(statuses, {name: _pickled(value) for name, value in values.items()})
+    kept = Kept(statuses, {name: _pickled(value, shared) for name, value in values.items()})
     data = _pickled((kept.statuses, kept.values))
     if len(data) > _MAX_BYTES:
         return None
@@ -471,9 +489,12 @@ def _keep(path: Path | None, identity: bytes, record: _Record, values: Mapping[s
     return kept
 
 
-def _pickled(value: object) -> bytes:
+def _pickled(value: object, shared: Collection[int] = ()) -> bytes:
     data = io.BytesIO()
-    _Pickler(data, protocol=5).dump(value)
+    pickler = _Pickler(data, protocol=5)
+    if shared and id(value) not in shared:
+        pickler.persistent_id = lambda obj: str(id(obj)) if id(obj) in shared else None  # type: ignore[method-assign]
+    pickler.dump(value)
     return data.getvalue()
 
 
@@ -512,6 +533,13 @@ def _set(name: str, made: object, value: object) -> None:
 
 class _Unpickler(pickle.Unpickler):
     """Unpickler that only loads classes that hold values, such as the dataclasses of Bakehouse."""
+
+    def __init__(self, file: io.BytesIO, shared: Mapping[str, object] | None = None) -> None:
+        super().__init__(file)
+        self._shared = shared or {}
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._shared[pid]
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _OTHERS or (module, name) == (__name__, "_made"):

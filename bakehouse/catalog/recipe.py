@@ -24,6 +24,7 @@ from bakehouse.catalog.user_files import (
     ANYWHERE,
     File,
     Reach,
+    UserFiles,
     beside,
     check_targets,
     read_code,
@@ -214,7 +215,7 @@ def read_recipes(
     """
     roots = tuple(roots)
     inside = (project, *roots) if project and is_limited else ()
-    reach = Reach(project, tuple(directory.resolve() for directory in inside))
+    reach = Reach(project, tuple(directory.resolve() for directory in inside), {})
     families: dict[str, list[Recipe]] = {}
     problems: dict[Path, Problems] = {}
     paths: dict[str, Path] = {}
@@ -497,15 +498,21 @@ def _content(
     content = Content(
         system_packages=read_packages(fields, "packages"),
         packages=packages,
-        files=tuple(file for file, _ in files.placed),
+        files=_files_of(files),
         environment=tuple(environment(fields).items()),
         run=tuple(step.text for step in steps),
-        code=tuple(file for file, _ in code.placed),
+        code=_files_of(code),
         entry_point=entry_point,
         left_out=tuple(dict.fromkeys((*files.left_out, *code.left_out))),
         allowed=(*files.allowed, *code.allowed),
     )
     return content, unlocked
+
+
+def _files_of(files: UserFiles) -> tuple[File, ...]:
+    """Return all files; the same object for images with the same directory."""
+    items = [item for item, _ in files.placed]
+    return items[0] if len(items) == 1 else tuple(file for item in items for file in item)
 
 
 def _check_secrets(fields: Fields) -> None:

@@ -6,6 +6,7 @@ outside and files that are not regular are errors.
 """
 
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,6 +70,7 @@ class SourceFile:
     """Relative path with slashes."""
     path: Path
     bytes: int
+    sha256: str
     is_executable: bool
 
 
@@ -325,7 +327,9 @@ class _Reader:
             self._too_many(f"{limits.total_bytes // 1_000_000} MB")
         try:
             with open_file(path) as file:
-                secret = secret_in_file(file, path.as_posix(), self._target.format(name=name))
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                file.seek(0)
+                secret = secret_in_file(file, path.as_posix(), self._target.replace("{name}", name))
         except OSError as error:
             self._report(f"cannot read `{name}`: {(error.strerror or str(error)).lower()}")
             return
@@ -333,7 +337,8 @@ class _Reader:
             self.allowed.append(name)
         elif secret:
             self.problems.append(self._found(secret, name, path))
-        self.files.append(SourceFile(name, path, status.st_size, self._is_executable(name, path, status)))
+        is_executable = self._is_executable(name, path, status)
+        self.files.append(SourceFile(name, path, status.st_size, digest, is_executable))
 
     def _is_executable(self, name: str, path: Path, status: os.stat_result) -> bool:
         if self._git_modes is None:

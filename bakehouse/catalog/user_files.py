@@ -4,11 +4,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 
 from bakehouse.catalog import ignore_file, spelling
 from bakehouse.catalog.source_tree import Limits, SourceTree, read_tree
-from bakehouse.errors import Diagnostic, Location, Reason
+from bakehouse.errors import Diagnostic, Location, Reason, RecipeError
 from bakehouse.util.files import display_path, is_directory, is_file, read_bytes
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
@@ -44,12 +45,23 @@ class File:
 
     target: str
     """Absolute path in the image."""
-    content: bytes
+    sha256: str
+    size: int
+    """In bytes."""
     is_executable: bool
+    source: Path = field(compare=False)
+
+    def read(self) -> bytes:
+        """Return the content. Raises RecipeError if the file has changed since the recipe was read."""
+        content = read_bytes(self.source)
+        if sha256(content).hexdigest() != self.sha256:
+            message = f"`{display_path(self.source)}` changed while it was read"
+            raise RecipeError(message, hint="run the command again")
+        return content
 
 
-Placed = list[tuple[File, Location]]
-"""Files with their locations in the recipe."""
+Placed = list[tuple[tuple[File, ...], Location]]
+"""The files of each item, with the location of the item in the recipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,10 @@ class Reach:
     """Its `.dockerignore` applies to directories without their own."""
     inside: tuple[Path, ...] = ()
     """Real paths; empty allows all directories."""
+    read: dict[tuple[object, ...], tuple[SourceTree, tuple[File, ...]]] | None = field(
+        default=None, compare=False, repr=False
+    )
+    """What was read for other recipes, which often name the same directory; None reads it again."""
 
 
 ANYWHERE = Reach()
@@ -94,8 +110,9 @@ def read_files(fields: Fields, directory: Path, reach: Reach = ANYWHERE) -> User
             is_alone = not is_directory(source)
             name = f"{target}{source.name}" if target.endswith("/") else target
             copy = name if is_alone else f"{target.rstrip('/')}/{{name}}"
-            tree = _tree(child, "from", source, reach, allow, copy)
-            parts.append(_placed(tree, target.rstrip("/"), child, spot, name if is_alone else ""))
+            tree, copies = _tree(child, "from", source, reach, allow, copy)
+            names = tuple(copy.replace("{name}", path) for path in tree.allowed)
+            parts.append(UserFiles([(copies, spot)], tree.left_out_lines, names))
             if tree.left_out and not tree.files:
                 message = f"all files of `{child.text('from')}` stay out of the image"
                 label = "; ".join(tree.left_out_lines)
@@ -125,7 +142,8 @@ def read_code(fields: Fields, directory: Path, reach: Reach = ANYWHERE) -> tuple
     if not is_directory(source):
         report_missing(child, "directory", "directory ", directory)
         return UserFiles(), entry_point or None
-    tree = _tree(child, "directory", source, reach, allow, f"{CODE_DIRECTORY}/{{name}}")
+    copy = f"{CODE_DIRECTORY}/{{name}}"
+    tree, copies = _tree(child, "directory", source, reach, allow, copy)
     spot = child.place("entry_point")
     if entry_point and not _PATH.fullmatch(entry_point):
         label = "a path below `directory`, of letters, digits and `._+@-`"
@@ -137,7 +155,8 @@ def read_code(fields: Fields, directory: Path, reach: Reach = ANYWHERE) -> tuple
         _report_left_out(child, entry_point, rule, spot)
     elif entry_point:
         _check_spelling(child, "entry_point", source / entry_point)
-    return _placed(tree, CODE_DIRECTORY, child, child.place("directory")), entry_point or None
+    allowed = tuple(copy.replace("{name}", path) for path in tree.allowed)
+    return UserFiles([(copies, child.place("directory"))], tree.left_out_lines, allowed), entry_point or None
 
 
 def _near_entry_point(entry_point: str, tree: SourceTree) -> str:
@@ -203,18 +222,29 @@ def _outside(source: Path, inside: Sequence[Path]) -> Path | None:
 
 def _tree(
     fields: Fields, key: str, source: Path, reach: Reach, allow: Sequence[Scalar], target: str
-) -> SourceTree:
+) -> tuple[SourceTree, tuple[File, ...]]:
     """Select the files of a directory, or examine a file; report its mistakes at `key`, or in its files."""
     globs = tuple(glob.text for glob in allow)
-    tree = read_tree(
-        source,
-        LIMITS,
-        project=reach.project,
-        inside=reach.inside,
-        allow=globs,
-        target=target,
-        hint=_SECRET_HINT,
-    )
+    of = (source, reach.project, reach.inside, globs, target)
+    known = reach.read.get(of) if reach.read is not None else None
+    if known is None:
+        tree = read_tree(
+            source,
+            LIMITS,
+            project=reach.project,
+            inside=reach.inside,
+            allow=globs,
+            target=target,
+            hint=_SECRET_HINT,
+        )
+        files = (
+            File(target.replace("{name}", file.name), file.sha256, file.bytes, file.is_executable, file.path)
+            for file in tree.files
+        )
+        known = tree, tuple(files)
+        if reach.read is not None:
+            reach.read[of] = known
+    tree = known[0]
     spot = fields.place(key)
     for problem in tree.problems:
         if problem.location is None:
@@ -227,21 +257,7 @@ def _tree(
         if not any(only.state_below(name)[0] for name in tree.allowed):
             message = f"`allow` names `{glob.text}`, but no file of this name in `{source.name}` has a secret"
             fields.report(message, glob.location, hint="remove it")
-    return tree
-
-
-def _placed(tree: SourceTree, target: str, fields: Fields, spot: Location, name: str = "") -> UserFiles:
-    """Read the files of a tree. `name` is the target of a single file."""
-    placed: Placed = []
-    for file in tree.files:
-        try:
-            content = read_bytes(file.path)
-        except OSError as error:
-            fields.report(f"cannot read `{file.name}`: {(error.strerror or str(error)).lower()}", spot)
-            continue
-        placed.append((File(name or f"{target}/{file.name}", content, file.is_executable), spot))
-    allowed = tuple(name or f"{target}/{path}" for path in tree.allowed)
-    return UserFiles(placed, tree.left_out_lines, allowed)
+    return known
 
 
 def _report_left_out(fields: Fields, name: str, rule: str, spot: Location) -> None:
@@ -257,16 +273,19 @@ def hint_of(rule: str, name: str) -> str:
 
 def check_targets(placed: Placed, fields: Fields) -> None:
     """Report files that have the path of another file or of a directory, or are below a link of the base."""
+    if len(placed) == 1 and placed[0][0] and placed[0][0][0].target.startswith(f"{CODE_DIRECTORY}/"):
+        return  # `read_tree` reports those within one item
     taken: dict[str, Location] = {}
-    directories = {str(parent) for file, _ in placed for parent in PurePosixPath(file.target).parents}
-    for file, spot in placed:
+    files = [(file, spot) for item, spot in placed for file in item]
+    directories = {str(parent) for file, _ in files for parent in PurePosixPath(file.target).parents}
+    for file, spot in files:
         if file.target in taken:
             fields.report(f"two files have the target `{file.target}`", spot)
         elif file.target in directories:
             fields.report(f"`{file.target}` is the path of a file and of a directory", spot)
         taken[file.target] = spot
         for link, directory in _LINKS.items():
-            if PurePosixPath(file.target).is_relative_to(link):
+            if file.target == link or file.target.startswith(f"{link}/"):
                 message = f"`{file.target}` is below `{link}`, a link in every base"
                 fields.report(message, spot, hint=f"write `{directory}{file.target.removeprefix(link)}`")
     _check_case(taken, fields)

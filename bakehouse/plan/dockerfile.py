@@ -31,7 +31,7 @@ from bakehouse.plan.model import (
     wrapped,
 )
 from bakehouse.plan.sandbox import sandbox
-from bakehouse.plan.step_keys import DockerfileKeys, Tree, file_content, read_steps
+from bakehouse.plan.step_keys import DockerfileKeys, FileContent, Tree, file_content, read_steps
 from bakehouse.plan.unpinned import unpinned_inputs
 from bakehouse.util.files import (
     is_directory,
@@ -149,7 +149,7 @@ def _with_keys(image: Image, templates: Mapping[str, str]) -> Image:
         for path, content in rendered.items()
     }
     contents |= {
-        f"files{file.target}": file_content(file.content, is_executable=file.is_executable)
+        f"files{file.target}": FileContent(file.sha256, "755" if file.is_executable else "644")
         for file in image.content.files
     }
     keys = read_steps(rendered[FILE].decode(), contents, platform=image.platform)
@@ -236,7 +236,7 @@ def _is_script(path: str, content: bytes) -> bool:
 def file_copies(image: Image) -> tuple[RenderedFile, ...]:
     """Return the files of the recipe, which the Dockerfile copies."""
     return tuple(
-        RenderedFile(f"{image.name}/files{file.target}", file.content, file.is_executable, is_copy=True)
+        RenderedFile(f"{image.name}/files{file.target}", file.read(), file.is_executable, is_copy=True)
         for file in image.content.files
     )
 
@@ -244,7 +244,7 @@ def file_copies(image: Image) -> tuple[RenderedFile, ...]:
 def code_copies(image: Image) -> tuple[RenderedFile, ...]:
     """Return the training code of an image, which replaces the empty stage `code` in a build."""
     return tuple(
-        RenderedFile(f"{image.name}{file.target}", file.content, file.is_executable, is_copy=True)
+        RenderedFile(f"{image.name}{file.target}", file.read(), file.is_executable, is_copy=True)
         for file in image.content.code
     )
 

@@ -6,7 +6,6 @@ Training code is left out, so that editing it does not change committed files.
 import json
 from collections.abc import Iterable
 from functools import lru_cache
-from hashlib import sha256
 
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.user_files import File
@@ -53,8 +52,8 @@ def _names(image: Image) -> Iterable[str]:
 def _file(file: File) -> str:
     row = {
         "file": file.target,
-        "sha256": sha256(file.content).hexdigest(),
-        "bytes": len(file.content),
+        "sha256": file.sha256,
+        "bytes": file.size,
         "executable": file.is_executable,
     }
     return json.dumps(row)

@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import NewType
 
@@ -253,7 +252,7 @@ def key_with_code(recipe_key: ImageKey, content: Content) -> ImageKey:
     """Return the key in tags and release records. Without training code, it is the recipe key."""
     if not content.code:
         return recipe_key
-    code = [[file.target, sha256(file.content).hexdigest(), file.is_executable] for file in content.code]
+    code = [[file.target, file.sha256, file.is_executable] for file in content.code]
     return ImageKey(key_of(recipe_key, code))
 
 

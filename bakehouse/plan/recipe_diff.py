@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.requirements_file import RequiredPackage
@@ -115,8 +114,7 @@ def _version(package: str) -> tuple[str, str]:
 
 def _files(files: tuple[File, ...]) -> dict[str, str]:
     return {
-        file.target: f"sha256:{sha256(file.content).hexdigest()[:12]}"
-        + (" (executable)" if file.is_executable else "")
+        file.target: f"sha256:{file.sha256[:12]}" + (" (executable)" if file.is_executable else "")
         for file in files
     }
 

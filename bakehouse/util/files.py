@@ -12,7 +12,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO
 
 from bakehouse.util.directory_handles import NO_LINK, LinkError, opened_parent, repository_of
 
@@ -28,7 +28,7 @@ PROBE = "bakehouse.probe"
 """Audit event of a check whether a path exists, because results may depend on it."""
 
 
-def open_file(path: Path, *, within: Path | None = None) -> BinaryIO:
+def open_file(path: Path, *, within: Path | None = None) -> io.BufferedReader:
     """Open a file to read it.
 
     Raises LinkError if it is in a repository, and a link leads out of it, or it is a pipe, a device or a

@@ -22,7 +22,6 @@ from bakehouse.builder.verify import CheckAnswer, Outcome, ProbeOptions, Version
 from bakehouse.catalog import secrets
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Content
-from bakehouse.catalog.user_files import File
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import BuildError
@@ -30,6 +29,7 @@ from bakehouse.plan.model import Image, InstalledComponent, RegistryBase
 from bakehouse.plan.required_imports import RequiredImport
 from bakehouse.util.oci import Digest
 from tests.support import plans
+from tests.support.catalogs import own_file
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
 
 LOG = Path("components.log")
@@ -254,7 +254,7 @@ def test_imports_of_requirements_are_checked_with_their_lines(tmp_path: Path) ->
 
 def test_the_check_for_secrets_gets_the_recipe_s_files(tmp_path: Path) -> None:
     engine = FakeEngine(lambda spec: Run(prints=lines()))
-    files = (File("/opt/a", b"", False), File("/opt/b", b"", False))
+    files = (own_file("/opt/a"), own_file("/opt/b"))
     content = Content(files=files[:1], code=files[1:], allowed=("/opt/b",))
 
     verify.run_probes(
@@ -391,7 +391,7 @@ def test_an_image_with_other_code_is_not_verified_again(
     verified: tuple[FakeEngine, Image], tmp_path: Path
 ) -> None:
     engine, image = verified
-    code = (File("/opt/ml/code/train.py", b"print()", is_executable=False),)
+    code = (own_file("/opt/ml/code/train.py"),)
 
     verify.verify_image(engine, plans.changed(image, content=Content(code=code)), OTHER_DIGEST, tmp_path)
 
@@ -415,7 +415,7 @@ def changed_content(**values: Any) -> Callable[[Image, Path], Image]:
     "change",
     [
         changed_content(run=("pip install a",)),
-        changed_content(files=(File("/usr/bin/python3", b"", is_executable=True),)),
+        changed_content(files=(own_file("/usr/bin/python3"),)),
         lambda image, directory: plans.changed(image, environment={"PYTHONPATH": "/elsewhere"}),
         lambda image, directory: plans.changed(image, library_path=("/elsewhere",)),
         lambda image, directory: plans.changed(image, apt=("python3",)),

@@ -1,5 +1,6 @@
 """A project that was kept: the same as one that is read, never an older one, and never anything else."""
 
+import io
 import os
 import pickle
 import shutil
@@ -16,12 +17,14 @@ import pytest
 from bakehouse.catalog import cache as caching
 from bakehouse.catalog import catalog as reading
 from bakehouse.catalog import recipe as recipes
+from bakehouse.catalog import source_tree
 from bakehouse.catalog.cache import Loaded, derived, load, load_names
 from bakehouse.catalog.catalog import Catalog, load_catalog, read_directory
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe, load_recipes, read_recipes
 from bakehouse.errors import Problems
+from bakehouse.util.files import open_file
 from tests.support.requirements_locks import locked_heading
 from tests.support.trees import IMAGE, Tree
 
@@ -413,16 +416,38 @@ def test_what_cannot_be_written_is_read(
 def test_a_large_project_is_not_kept(own: Tree, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caching, "_MAX_BYTES", 1000)
     assert take(own).kept is None
-    own.write("src/large", "x" * 1001)
-    monkeypatch.setattr(caching, "_pickled", None)
-    assert take(own).kept is None
-    monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))
-    monkeypatch.setattr(caching, "_SETTLED", -(10**12))
     monkeypatch.setattr(caching, "_MAX_BYTES", 10**6)
     monkeypatch.setattr(caching, "_MAX_FILES", 5)
     assert take(own).kept is None
     assert [*cache.iterdir()] == []
+
+
+@pytest.mark.usefixtures("settled", "cache")
+def test_code_that_images_share_is_read_and_kept_once(own: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size does not count, and the cache has one list of files, however many images name it."""
+    for number in range(8):
+        own.write(f"images/other{number}.yaml", IMAGE + CODE)
+    for number in range(50):
+        own.write(f"src/m{number}.py", f"{number}" * 100_000)
+    opened: list[str] = []
+
+    def opening(path: Path) -> io.BufferedReader:
+        opened.append(path.name)
+        return open_file(path)
+
+    monkeypatch.setattr(source_tree, "open_file", opening)
+
+    anew = load([own.root], own.root)
+    codes = [anew.recipes.by_name[f"other{number}"].content.code for number in range(8)]
+    assert opened.count("m7.py") == 1
+    assert all(code is codes[0] for code in codes)
+
+    kept = take(own)
+    assert kept.kept
+    assert len(b"".join(kept.kept.values.values())) < 100_000
+    again = [kept.recipes.by_name[f"other{number}"].content.code for number in range(8)]
+    assert again == codes
+    assert all(code is again[0] for code in again)
 
 
 WRITER = """

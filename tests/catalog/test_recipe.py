@@ -74,7 +74,7 @@ def test_own_files_keep_their_bytes_and_mode(tree: Tree) -> None:
         "- {from: run.sh, to: /opt/start}\n",
     )
 
-    assert [(file.target, file.content, file.is_executable) for file in own.files] == [
+    assert [(file.target, file.read(), file.is_executable) for file in own.files] == [
         ("/opt/data/a b.bin", b"\x00\xff", False),
         ("/opt/data/sub/é", b"e", False),
         ("/usr/local/bin/run.sh", b"#!/bin/sh\n", True),

@@ -9,7 +9,6 @@ import pytest
 
 from bakehouse.catalog.recipe import Content, Recipe
 from bakehouse.catalog.system_packages import SystemPackages
-from bakehouse.catalog.user_files import File
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import job_check
@@ -19,6 +18,7 @@ from bakehouse.jobs.job_spec import CheckedJob, JobSpec, check_job
 from bakehouse.jobs.training_request import launch_image
 from bakehouse.ledger.releases import ReleasedComponent, ReleasedName, ReleaseRecord, append
 from bakehouse.plan.workspace import Workspace, open_workspace, select
+from tests.support.catalogs import own_file
 from tests.support.errors import error_text
 from tests.support.release_records import a_record
 
@@ -130,7 +130,7 @@ def test_nccl_uses_efa_of_two_hosts(workspace: Workspace, image: str, rules: lis
 
 
 STEP = Content(run=("/opt/aws-efa-installer/efa_installer.sh -y",))
-FILE = Content(files=(File("/opt/amazon/efa/lib/libfabric.so.1", b"", False),))
+FILE = Content(files=(own_file("/opt/amazon/efa/lib/libfabric.so.1"),))
 OTHER = Content(
     SystemPackages(apt=("libgomp1",)), code=FILE.files, entry_point="train.py", environment=(("A", "b"),)
 )

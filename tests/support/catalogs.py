@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -18,6 +19,7 @@ from bakehouse.catalog.component import (
 )
 from bakehouse.catalog.python_lock import Lock, Package
 from bakehouse.catalog.recipe import Content, Recipe
+from bakehouse.catalog.user_files import File
 from bakehouse.errors import Location
 from bakehouse.resolve.candidate import Candidate
 from bakehouse.util.yaml_reader import Scalar
@@ -241,3 +243,8 @@ def is_given_twice(chosen: tuple[Candidate, ...]) -> bool:
         for other in chosen
         if other is not candidate
     )
+
+
+def own_file(target: str) -> File:
+    """Return an empty file of a recipe."""
+    return File(target, sha256(b"").hexdigest(), 0, is_executable=False, source=Path("/dev/null"))
