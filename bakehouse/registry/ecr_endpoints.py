@@ -1,11 +1,10 @@
 """Host names of Amazon ECR in all partitions, checked without requests to AWS."""
 
 import re
-from functools import cache
 from typing import Any
 
 from bakehouse.errors import PublishError
-from bakehouse.util.aws import regions
+from bakehouse.util.aws import partitions, regions
 from bakehouse.util.oci import ECR_HOST
 from bakehouse.util.suggest import suggestion
 
@@ -55,7 +54,7 @@ def check_host(host: str) -> None:
 
 def _partition(region: str) -> Any:
     directions = {name.split("-")[-2] for name in regions()}
-    for partition in _data("partitions"):
+    for partition in partitions():
         if region in partition["regions"]:
             return partition
         # Regions newer than botocore. Its patterns alone would match misspelled regions.
@@ -80,7 +79,7 @@ def check_region(region: str) -> None:
 def _check_fips(region: str) -> None:
     endpoints = {
         name: endpoint
-        for partition in _data("endpoints")
+        for partition in partitions("endpoints")
         for name, endpoint in partition["services"].get("api.ecr", {}).get("endpoints", {}).items()
     }
 
@@ -91,10 +90,3 @@ def _check_fips(region: str) -> None:
         message = f"Amazon ECR has no FIPS endpoint in `{region}`"
         names = ", ".join(name for name in regions() if has_fips(name))
         raise PublishError(message, hint=f"use a region with FIPS endpoints: {names}")
-
-
-@cache
-def _data(name: str) -> Any:
-    import botocore.session  # type: ignore[import-untyped]
-
-    return botocore.session.get_session().get_data(name)["partitions"]

@@ -1,6 +1,7 @@
 """AWS through boto3: identity, region, clients, and boto3's exceptions as diagnostics."""
 
 import contextlib
+import json
 import os
 import re
 import threading
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache, cached_property
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -303,12 +305,15 @@ def _unsent(action: str, error: Any) -> AwsError:
 
 
 @cache
+def partitions(file: str = "partitions") -> Any:
+    """Return the partitions in `partitions` or `endpoints`, files of botocore, which is slow to import."""
+    return json.loads(resources.files("botocore").joinpath(f"data/{file}.json").read_bytes())["partitions"]
+
+
+@cache
 def regions() -> tuple[str, ...]:
     """Return the regions of all partitions that botocore lists."""
-    import botocore.session
-
-    partitions = botocore.session.get_session().get_data("partitions")["partitions"]
-    names = (name for partition in partitions for name in partition["regions"])
+    names = (name for partition in partitions() for name in partition["regions"])
     return tuple(sorted(name for name in names if not name.endswith("-global")))
 
 

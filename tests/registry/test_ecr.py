@@ -1,12 +1,15 @@
 """ECR without requests to it; the rest is in tests/integration/test_ecr.py."""
 
+import subprocess
+import sys
+
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError  # type: ignore[import-untyped]
 
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_endpoints import check_host, is_ecr, registry_host
-from bakehouse.util.aws import Aws, AwsError, translate_errors
+from bakehouse.util.aws import Aws, AwsError, regions, translate_errors
 
 HINT = "set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION"
 
@@ -244,3 +247,10 @@ def test_an_aws_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
             facts=(("address", "http://127.0.0.1:1/"),),
         ),
     )
+
+
+def test_regions_are_listed_without_the_import_of_an_aws_client() -> None:
+    names = "len(regions()), 'botocore.session' in sys.modules"
+    code = f"import sys; from bakehouse.util.aws import regions; print({names})"
+    listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert listed == f"{len(regions())} False\n"
