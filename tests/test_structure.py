@@ -327,6 +327,7 @@ _DIRECT_ACCESS = {
     "bakehouse/plan/dockerfile.py": "names below a directory that `names_in` opened",
     "bakehouse/publish/image_root.py": "layers in a scratch directory",
     "bakehouse/util/archive_reader.py": "members of archives",
+    "bakehouse/util/aws.py": "data files of botocore",
     "bakehouse/util/directory_handles.py": "handles themselves",
     "bakehouse/util/files.py": "functions that open handles",
     "bakehouse/util/tempdir.py": "temporary directories",
