@@ -216,7 +216,6 @@ _READERS = {
     "bakehouse/builder/deb_file.py": {"extractfile", "tarfile.open"},
     "bakehouse/builder/root_tree.py": {"extractfile"},
     "bakehouse/registry/registry_image.py": {"extractfile"},
-    "bakehouse/commands/security/changelog.py": {"extractfile"},
     "bakehouse/util/deb.py": {"tarfile.open"},
     # What the engine and Bakehouse itself wrote
     "bakehouse/builder/base_layer.py": {"extractfile", "tarfile.open"},

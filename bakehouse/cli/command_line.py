@@ -53,6 +53,7 @@ _REPLACED = {
     "--max-run": "set `max_run` in a job file, for `--job`",
     "--memory": "set `local.memory` in a job file, for `--job`",
     "--message": "redirect the text: `bake security --fix > pull-request.md`",
+    "--osv": "scan the image with a scanner, and add `--import FILE`",
     "--netem": "set `local.netem` in a job file, for `--job`",
     "--output": "set `output` in a job file, for `--job`",
     "--price": "add the price to [tool.bakehouse.prices]",

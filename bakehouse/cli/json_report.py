@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from bakehouse.resolve.outdated import OutdatedComponent
     from bakehouse.resolve.resolver import Choice, Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit
-    from bakehouse.trust.findings import SecurityReport
 
 Json = dict[str, Any]
 
@@ -230,39 +229,6 @@ def outdated_components(components: Mapping[str, Sequence[OutdatedComponent]]) -
         }
         for image, rows in components.items()
     ]
-
-
-def security(report: SecurityReport) -> Json:
-    """Return the findings of images, and the contents that were not scanned."""
-    return {
-        "images": list(report.images),
-        "sources": [
-            {"name": source.name, "title": source.title, "images": list(source.images)}
-            for source in report.sources
-        ],
-        "findings": [
-            {
-                "open": finding.is_open,
-                "kind": finding.kind,
-                "name": finding.name,
-                "version": finding.version,
-                "newer": finding.newer,
-                "source": finding.source,
-                "packages": list(finding.packages),
-                "vulnerabilities": [
-                    {**asdict(vulnerability), "aliases": list(vulnerability.aliases)}
-                    for vulnerability in finding.vulnerabilities
-                ],
-                "usages": [asdict(usage) for usage in finding.usages],
-                "waivers": [{**asdict(waiver), "images": list(waiver.images)} for waiver in finding.waivers],
-            }
-            for finding in report.findings
-        ],
-        "not_scanned": [
-            {"kind": item.kind, "what": item.what, "reason": item.reason, "images": list(item.images)}
-            for item in report.not_scanned
-        ],
-    }
 
 
 def plan(planned: Plan, affected: ChangedImages | None = None) -> Json:

@@ -1,1 +1,1 @@
-"""What one command needs and nothing else: a folder for each, which can be deleted with its task."""
+"""Code that one command needs and nothing else: a directory for each, which can be deleted with its task."""

@@ -59,7 +59,7 @@ class ReleasedFindings:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedScan:
-    """Summary of a scan result that a key signed."""
+    """Summary of a signed scan result, as Bakehouse 0.2 recorded it."""
 
     key: str
     """Hint of the public key, as in the bundle."""
@@ -158,7 +158,7 @@ class ReleaseRecord:
     artifacts: tuple[ReleasedArtifact, ...] = ()
     """Documents attached to its digest."""
     scans: tuple[ReleasedScan, ...] = ()
-    """The newest signed scan of each key, as it was signed or promoted."""
+    """Signed scans of Bakehouse 0.2, which no command writes now."""
     rollback: ReleasedRollback | None = None
     """Present if the record makes an earlier release the latest again."""
     time: str = ""

@@ -119,8 +119,6 @@ class Resolved:
     packages: Mapping[str, Mapping[str, str]]
     """The index fields of each package, by name."""
     changes: tuple[AptChange, ...] = ()
-    has_security_mirror: bool = True
-    """The mirrors have the security updates of the suite."""
 
     @property
     def newer(self) -> tuple[AptChange, ...]:
@@ -165,8 +163,7 @@ def resolve(
     texts = files_for(sources, lists, fields, preferences(kept, lists), architecture)
     output = run({**indexes, **texts})
     packages = read_output(suite, output, before)
-    has_security_mirror = any(source.label == SECURITY for source in sources)
-    return Resolved(packages, package_changes(before, packages), has_security_mirror)
+    return Resolved(packages, package_changes(before, packages))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from bakehouse.catalog.apt_lock import (
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.lock import apt
-from bakehouse.lock.apt import AptChange, Resolved
+from bakehouse.lock.apt import AptChange
 from bakehouse.lock.apt_step import apt_machine
 from bakehouse.plan.apt_packages import suite_lists
 from bakehouse.plan.workspace import Workspace, own_recipes
@@ -104,19 +104,13 @@ def drift(
     workspace: Workspace, recipes: Sequence[Recipe], report: Reporter
 ) -> dict[str, tuple[AptChange, ...]]:
     """Return by suite the packages that are not locked, or have another version on the mirrors."""
-    newest = resolve_newest(workspace, recipes, report)
-    return {suite: resolved.newer for suite, resolved in newest.items()}
-
-
-def resolve_newest(workspace: Workspace, recipes: Sequence[Recipe], report: Reporter) -> dict[str, Resolved]:
-    """Resolve by suite the packages of images at the newest versions of the mirrors, without the locks."""
     newest = {}
     for suite, lists in _package_lists(workspace, recipes).items():
         report(f"resolving the packages of {suite} with apt")
         locked = workspace.apt_locks.suites.get(suite)
         with _located(suite, workspace, recipes):
             machine = apt_machine(workspace, suite, report)
-            newest[suite] = apt.resolve(suite, lists, locked, machine, upgrade=None)
+            newest[suite] = apt.resolve(suite, lists, locked, machine, upgrade=None).newer
     return newest
 
 

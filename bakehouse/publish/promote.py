@@ -12,7 +12,7 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import PublishError, UsageError
 from bakehouse.ledger import image_uris
-from bakehouse.ledger.releases import ReleasedScan, ReleaseRecord, current_time
+from bakehouse.ledger.releases import ReleaseRecord, current_time
 from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import Image
 from bakehouse.publish import ecr_scan
@@ -20,7 +20,7 @@ from bakehouse.publish.attest import Attested, Documents, attach, bundler_of
 from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.published_checks import require_not_expiring, warn_if_newer_release
-from bakehouse.publish.record import with_known_facts, with_report, with_scans
+from bakehouse.publish.record import with_known_facts, with_report
 from bakehouse.publish.regions import RegionResults, for_each_region, with_same_release_day
 from bakehouse.publish.release_gate import check_candidate
 from bakehouse.publish.retag import find_release_tag, move_tag, tag_release
@@ -29,7 +29,6 @@ from bakehouse.registry import destination
 from bakehouse.registry.registry import Registry
 from bakehouse.trust import policy, signed_report
 from bakehouse.trust.bundle import Statement
-from bakehouse.trust.signed_scans import read_scans, summarize
 from bakehouse.trust.statements import results_of, signature_of
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
@@ -68,11 +67,9 @@ class Promotion:
         self._push_options = push_options_for(project, options)
         self._locations = _all_locations(self._candidate, records)
         self._bundler = bundler_of(project)
-        self._waivers = policy.waivers_of(project)
         self._registries: list[Registry] = []
         self._released: list[tuple[Registry, PublishedImage]] = []
         self._attested = Attested()
-        self._scans: tuple[ReleasedScan, ...] = ()
 
     def run(self) -> ReleaseRecord:
         """Release the candidate. Successful registries are recorded before failures of others are raised."""
@@ -164,17 +161,14 @@ class Promotion:
             )
 
     def _require_policy(self, registry: Registry, location: ReleaseRecord) -> None:
-        """Raise an error for an image that the project's policy rejects; keep its signed scans."""
+        """Raise an error for an image that the project's policy rejects."""
         rules = self._project.policy
         if not rules:
             return
         self._attested.require_all()
         retry_policy = replace(self._push_options.retry_policy, until=self._push_options.until)
         max_age = smoke_report.MAX_AGE
-        statements = policy.check_image(rules, location, registry, retry_policy, self._waivers, max_age)
-        if "scan" in rules.require:
-            newest = read_scans(statements, self._image.name).newest
-            self._scans = tuple(summarize(scan, self._waivers) for scan in newest)
+        policy.check_image(rules, location, registry, retry_policy, max_age)
 
     def _record(self, candidate: ReleaseRecord, results: RegionResults) -> ReleaseRecord:
         """Return the record of the release."""
@@ -192,7 +186,7 @@ class Promotion:
             tags=first.tags,
             regions=results.regions,
         )
-        return with_scans(with_known_facts(record, (), self._attested.artifacts), self._scans)
+        return with_known_facts(record, (), self._attested.artifacts)
 
     def _move_tags(self) -> tuple[PublishError, ...]:
         """Move the moving tag in each registry that has the release; return the failures."""

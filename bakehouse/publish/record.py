@@ -12,7 +12,6 @@ from bakehouse.ledger.releases import (
     ReleasedCheck,
     ReleasedComponent,
     ReleasedName,
-    ReleasedScan,
     ReleaseRecord,
 )
 from bakehouse.ledger.toolkit import toolkit_versions
@@ -92,7 +91,7 @@ def describe(records: Iterable[ReleaseRecord], digest: str) -> str:
 def with_known_facts(
     record: ReleaseRecord, ledger: Sequence[ReleaseRecord], attached: Iterable[ReleasedArtifact] = ()
 ) -> ReleaseRecord:
-    """Return a record with the attachments of its image URI and the last scans of its digest."""
+    """Return a record with the attachments of its image URI and the last scan of its digest."""
     artifacts = {*record.artifacts, *attached}
     artifacts.update(*(other.artifacts for other in ledger if other.image_uri == record.image_uri))
     in_order = sorted(artifacts, key=lambda artifact: (artifact.media_type, artifact.digest))
@@ -105,9 +104,3 @@ def with_known_facts(
                 record, scanned=other.scanned, not_scanned=other.not_scanned, findings=other.findings
             )
     return record
-
-
-def with_scans(record: ReleaseRecord, scans: Iterable[ReleasedScan]) -> ReleaseRecord:
-    """Return a record with signed scans, which replace earlier ones of the same keys."""
-    by_key = {scan.key: scan for scan in (*record.scans, *scans)}
-    return replace(record, scans=tuple(by_key[key] for key in sorted(by_key)))

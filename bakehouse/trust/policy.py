@@ -16,10 +16,9 @@ from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import short
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import DeadlineRegistry, Registry
-from bakehouse.trust import bundle, waivers
+from bakehouse.trust import bundle
 from bakehouse.trust.bundle import SIGNATURE, RefusedError, SignedStatement
 from bakehouse.trust.keys import PublicKey, read_public_key
-from bakehouse.trust.scan_policy import scan_problems
 from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, TESTS
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.format import format_count
@@ -45,14 +44,8 @@ class _Tests:
 def require(project: ProjectSettings, record: ReleaseRecord, report: Reporter) -> None:
     """Raise TrustError if the project has a policy that does not accept a release."""
     if project.policy:
-        waived = waivers_of(project)
         with destination.registry(project, record.registry, report) as registry:
-            check_image(project.policy, record, registry, RetryPolicy(), waived)
-
-
-def waivers_of(project: ProjectSettings) -> tuple[waivers.VexStatement, ...]:
-    """Return the waivers that count for the policy of a project. Raises RecipeError."""
-    return waivers.load(project.root) if project.policy and "scan" in project.policy.require else ()
+            check_image(project.policy, record, registry, RetryPolicy())
 
 
 def check_image(
@@ -60,7 +53,6 @@ def check_image(
     record: ReleaseRecord,
     registry: Registry,
     retry_policy: RetryPolicy,
-    waived: Sequence[waivers.VexStatement] = (),
     max_age: timedelta | None = None,
 ) -> tuple[SignedStatement, ...]:
     """Return the statements about an image by trusted keys; raise TrustError if they do not meet the policy.
@@ -87,7 +79,7 @@ def check_image(
             statements.append(bundle.verify(content, digest, names, keys))
         except RefusedError as error:
             refused.append(Reason(f"statement {short(manifest)} {error}"))
-    if found := problems(policy, record, statements, waived, max_age):
+    if found := problems(policy, record, statements, max_age):
         reasons = [Reason(text) for text, _ in found]
         if len(refused) > _MAX_REFUSED:
             refused[_MAX_REFUSED:] = [Reason(f"{len(refused) - _MAX_REFUSED} more statements are refused")]
@@ -101,18 +93,16 @@ def problems(
     policy: Policy,
     record: ReleaseRecord,
     statements: Sequence[SignedStatement],
-    waived: Sequence[waivers.VexStatement],
     max_age: timedelta | None,
 ) -> list[tuple[str, str]]:
     """Return the requirements of a policy that statements do not meet, each with a hint."""
-    return list(_problems(policy, record, statements, waived, max_age))
+    return list(_problems(policy, record, statements, max_age))
 
 
 def _problems(
     policy: Policy,
     record: ReleaseRecord,
     statements: Sequence[SignedStatement],
-    waived: Sequence[waivers.VexStatement],
     max_age: timedelta | None,
 ) -> Iterator[tuple[str, str]]:
     image = record.image
@@ -129,8 +119,6 @@ def _problems(
             yield f"it has no {_TITLES[name]} that a trusted key signed", hint
     if "tests" in policy.require and (problem := _tests_problem(statements, max_age)):
         yield problem, f"test it, then run `bake promote {image}` with a trusted `signing_key`"
-    if "scan" in policy.require:
-        yield from scan_problems(policy.scan, image, statements, waived)
     # A rebuild that the key of the first build signed does not count.
     rebuilds = len(signed[REBUILD] - signed[PROVENANCE])
     if rebuilds < policy.rebuilds:

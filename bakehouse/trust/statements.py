@@ -1,4 +1,4 @@
-"""Statements about the digest of an image: signature, provenance, SBOM, test results, scans and rebuilds."""
+"""Statements about the digest of an image: signature, provenance, SBOM, test results and rebuilds."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,6 @@ from bakehouse.util.oci import Digest
 PROVENANCE = provenance.PREDICATE_TYPE
 SBOM = "https://cyclonedx.org/bom"
 TESTS = "https://in-toto.io/attestation/test-result/v0.1"
-SCAN = "https://in-toto.io/attestation/vulns/v0.2"
 REBUILD = "urn:bakehouse:rebuild:1"
 SMOKE_REPORT = "urn:bakehouse:smoke-report:1"
 """Type of the statement in the file of a smoke report, with the sha256 of the file's other fields."""

@@ -76,11 +76,6 @@ function spot(index) {
   return h("small", {}, `${path}:${line}`, text && h("code", {}, text));
 }
 
-function stateText({ mark, text, until }) {
-  // The page may be opened long after it was written
-  return until && Date.parse(until) < Date.now() ? { mark: "failed", text: `stale: ${text}` } : { mark, text };
-}
-
 // Views
 
 function imageView(image) {
@@ -88,7 +83,7 @@ function imageView(image) {
     h("p", {}, image.summary),
     h("p", {}, h("small", {}, data.places[image.place].slice(0, 2).join(":"))),
     section("State", h("dl", {}, Object.entries(data.columns).map(([key, title]) => {
-      const { mark, text } = stateText(image.states[key]);
+      const { mark, text } = image.states[key];
       return [h("dt", {}, title), h("dd", {}, h("span", { class: mark }, text), " ", image.states[key].note)];
     }))),
     image.parts.length ? section("Versions and why", versions(image)) : "",
@@ -573,11 +568,6 @@ function filter() {
   document.getElementById("count").textContent = text;
 }
 
-for (const cell of fleet.querySelectorAll("[data-until]")) {
-  const { mark, text } = stateText({ mark: cell.className, text: cell.textContent, until: cell.dataset.until });
-  cell.className = mark;
-  cell.textContent = text;
-}
 filters.hidden = false;
 filters.open = !matchMedia("(max-width: 40rem)").matches;
 form.addEventListener("input", filter);

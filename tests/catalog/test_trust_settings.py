@@ -1,13 +1,10 @@
 """Settings of signing and of the policy."""
 
-from typing import get_args
-
 import pytest
 
 from bakehouse.catalog import project
-from bakehouse.catalog.trust_settings import CONTENTS, Policy, ScanRules
+from bakehouse.catalog.trust_settings import Policy
 from bakehouse.errors import RecipeError
-from bakehouse.trust.findings import ContentKind
 from tests.support.errors import error_text
 from tests.support.trees import Tree
 
@@ -64,7 +61,7 @@ MISTAKEN = """\
 [tool.bakehouse]
 [tool.bakehouse.policy]
 keys = ["gone.pub"]
-require = ["test", "scans"]
+require = ["test", "sboms"]
 rebuilds = 2
 signers = 1
 """
@@ -78,18 +75,18 @@ error: `keys` in [tool.bakehouse.policy] names `gone.pub`, which is not a file
 error: unknown requirement `test` in [tool.bakehouse.policy]
   --> pyproject.toml:4:1
    |
- 4 | require = ["test", "scans"]
+ 4 | require = ["test", "sboms"]
    | ^^^^^^^
 
 hint: did you mean `tests`?
 
-error: unknown requirement `scans` in [tool.bakehouse.policy]
+error: unknown requirement `sboms` in [tool.bakehouse.policy]
   --> pyproject.toml:4:1
    |
- 4 | require = ["test", "scans"]
+ 4 | require = ["test", "sboms"]
    | ^^^^^^^
 
-hint: did you mean `scan`?
+hint: did you mean `sbom`?
 
 error: `rebuilds` in [tool.bakehouse.policy] must be a number of keys, at most 1 as in `keys`
   --> pyproject.toml:5:1
@@ -103,7 +100,7 @@ error: unknown key `signers` in [tool.bakehouse.policy]
  6 | signers = 1
    | ^^^^^^^
 
-hint: use one of `keys`, `rebuilds`, `require`, `scan`
+hint: use one of `keys`, `rebuilds`, `require`
 """
 
 
@@ -120,54 +117,3 @@ def test_a_policy_without_keys(empty: Tree) -> None:
 
     assert text.startswith("error: [tool.bakehouse.policy] has no `keys`\n  --> pyproject.toml:2:17\n")
     assert text.endswith('hint: name the public keys: `keys = ["signing.pub"]`\n')
-
-
-SCANNED = """\
-[tool.bakehouse.policy]
-keys = ["a.pub"]
-require = ["scan"]
-"""
-
-
-def test_rules_for_scans(empty: Tree) -> None:
-    empty.write("a.pub", "")
-    rules = 'max_severity = "MEDIUM"\nmax_age = 30\naccept_not_scanned = ["files", "run"]\n'
-    read = settings(empty, f"{SCANNED}[tool.bakehouse.policy.scan]\n{rules}").policy
-    default = settings(empty, SCANNED).policy
-
-    assert read
-    assert default
-    assert read.scan == ScanRules("MEDIUM", 30, ("files", "run"))
-    assert default.scan == ScanRules("", 7, ())
-
-
-def test_the_contents_that_a_policy_accepts_are_those_of_reports() -> None:
-    assert get_args(ContentKind) == CONTENTS
-
-
-def test_mistakes_in_rules_for_scans(empty: Tree) -> None:
-    empty.write("a.pub", "")
-    rules = 'max_severity = "medium"\nmax_age = 0\naccept_not_scanned = ["python"]\nmax = 1\n'
-    text = mistakes(empty, f"{SCANNED}[tool.bakehouse.policy.scan]\n{rules}")
-
-    assert [line for line in text.splitlines() if line.startswith(("error", "hint"))] == [
-        "error: `max_severity` in [tool.bakehouse.policy.scan] is invalid: `medium`",
-        "hint: use `CRITICAL`, `HIGH`, `MEDIUM`, `LOW`",
-        "error: `max_age` in [tool.bakehouse.policy.scan] must be a number of days from 1 to 365",
-        "error: `accept_not_scanned` in [tool.bakehouse.policy.scan] has an invalid item: `python`",
-        "hint: use `Debian`, `Python`, `base`, `files`, `run`",
-        "error: unknown key `max` in [tool.bakehouse.policy.scan]",
-        "hint: use one of `accept_not_scanned`, `max_age`, `max_severity`",
-    ]
-
-
-def test_rules_for_scans_that_nothing_requires(empty: Tree) -> None:
-    empty.write("a.pub", "")
-    table = '[tool.bakehouse.policy]\nkeys = ["a.pub"]\n[tool.bakehouse.policy.scan]\nmax_age = 30\n'
-    text = mistakes(empty, table)
-
-    assert text.startswith(
-        "error: [tool.bakehouse.policy.scan] has no effect, because `require` does not contain `scan`\n"
-        "  --> pyproject.toml:4:24\n"
-    )
-    assert text.endswith("hint: add `scan` to `require`\n")

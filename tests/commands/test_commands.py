@@ -1,4 +1,4 @@
-"""The folders of commands: each can be deleted with its task, and everything else still works."""
+"""The directories of commands: each can be deleted with its task, and everything else still works."""
 
 import ast
 import re
@@ -29,7 +29,7 @@ for argument in sys.argv[1:]:
     importlib.import_module(name)
     del sys.meta_path[0]
 """
-"""A program that imports modules, each while the folders of all commands but its own are hidden."""
+"""A program that imports modules, each while the directories of all commands but its own are hidden."""
 
 
 def module_name(path: Path) -> str:
@@ -37,7 +37,7 @@ def module_name(path: Path) -> str:
 
 
 def error_of_imports(modules: Iterable[tuple[str, str]]) -> str:
-    """Import modules, each without the folders of all commands but the one that it comes with."""
+    """Import modules, each without the directories of all commands but the one that it comes with."""
     program = [sys.executable, "-c", HIDE, *(f"{command}/{name}" for command, name in modules)]
     return subprocess.run(program, cwd=HOME, capture_output=True, text=True, check=False).stderr
 
@@ -56,11 +56,11 @@ def imports_of_commands(source: ast.AST, *, early: bool = False) -> Iterator[str
                 yield match[1]
 
 
-def test_the_folders_of_commands_are_found() -> None:
+def test_the_directories_of_commands_are_found() -> None:
     assert "security" in COMMANDS
 
 
-def test_each_module_can_be_imported_without_the_folders_of_other_commands() -> None:
+def test_each_module_can_be_imported_without_the_directories_of_other_commands() -> None:
     paths = [path for path in sorted(HOME.glob("bakehouse/**/*.py")) if path.parent.name != "probes"]
     names = [module_name(path) for path in paths if path.stem != "__main__"]
     commands = [f"{name}..".split(".")[2] if ".commands." in name else "" for name in names]
@@ -69,7 +69,7 @@ def test_each_module_can_be_imported_without_the_folders_of_other_commands() -> 
     assert error_of_imports(sorted(zip(commands, names, strict=True))) == ""
 
 
-def test_a_module_that_needs_a_hidden_folder_is_found() -> None:
+def test_a_module_that_needs_a_hidden_directory_is_found() -> None:
     assert "is hidden" in error_of_imports([("ci", "bakehouse.errors"), ("ci", "bakehouse.commands.report")])
 
 
@@ -85,8 +85,8 @@ def test_only_tasks_import_a_command_and_only_when_they_run() -> None:
     assert users == set()
 
 
-def test_tests_of_a_command_stand_in_its_folder() -> None:
-    """Tests of several commands stand above their folders."""
+def test_tests_of_a_command_are_in_its_directory() -> None:
+    """Tests of several commands are above their directories."""
     users = {
         (path.relative_to(HOME).as_posix(), command)
         for path in HOME.glob("tests/**/*.py")

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import subprocess
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,6 @@ import pytest
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.publish.attest import Bundler, Documents, attach
 from bakehouse.publish.push import PushOptions
-from bakehouse.publish.scan_signing import statement_of
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.manifest import digest_of, parse
 from bakehouse.registry.referrers import ArtifactRepository
@@ -21,9 +20,8 @@ from bakehouse.registry.registry import NamedRegistry
 from bakehouse.registry.upload import Blob, Uploader
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import SIGNATURE, RefusedError
-from bakehouse.trust.findings import SecurityReport
 from bakehouse.trust.keys import read_public_key
-from bakehouse.trust.statements import SCAN, TESTS, statements_of
+from bakehouse.trust.statements import TESTS, statements_of
 from tests.support.built_images import IMAGE, PASSED
 from tests.support.fake_registry import CONFIG, DIGEST, LAYER, MANIFEST
 from tests.support.planned_images import INSTALLED
@@ -33,7 +31,7 @@ from tests.support.signing_keys import KeyFiles, make_key
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
-TYPES = ("slsaprovenance1", "cyclonedx", TESTS, SCAN, SIGNATURE)
+TYPES = ("slsaprovenance1", "cyclonedx", TESTS, SIGNATURE)
 
 
 def cosign(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -65,9 +63,7 @@ class Image:
         self.remote.tag(parse(MANIFEST), "v1")
         published = PublishedImage("mpi-cpu", proxy.host, self.remote.name, ("v1",), DIGEST)
         self.uri = published.image_uri
-        now = datetime.now(UTC)
-        scan = statement_of("mpi-cpu", DIGEST, SecurityReport(("mpi-cpu",), (), (), ()), now, now)
-        statements = (*statements_of(IMAGE, DIGEST, INSTALLED, "c0ffee", PASSED), scan)
+        statements = statements_of(IMAGE, DIGEST, INSTALLED, "c0ffee", PASSED)
         documents = Documents(statements=statements, bundler=Bundler(self.key.signer))
         options = PushOptions(day=date(2026, 11, 20), locks=home / "locks")
         attach([(registry, published)], lambda _: documents, options, print, "push").require_all()

@@ -215,4 +215,3 @@ def test_the_indexes_of_the_mirrors_reach_the_base(tmp_path: Path, monkeypatch: 
     assert files["mirrors/0/dists/sid/main/binary-amd64/Packages"] == index().encode()
     assert files["mirrors/1/dists/sid-updates/InRelease"] == (suite / "InRelease").read_bytes()
     assert [*resolved.packages] == ["gcc"]
-    assert not resolved.has_security_mirror

@@ -12,9 +12,9 @@ from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.errors import Diagnostic, DifferenceError, PublishError, Reason, TrustError, UsageError
 from bakehouse.fetch.retry import RetryPolicy
-from bakehouse.ledger.releases import ReleasedFindings, ReleaseRecord
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.ledger.store import open_ledger
-from bakehouse.publish import promote, scan_signing, signing
+from bakehouse.publish import promote, signing
 from bakehouse.publish.attest import Attested, AttestSettings, Bundler, attest
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.push import PushOptions
@@ -23,10 +23,8 @@ from bakehouse.registry.manifest import digest_of
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import SIGNATURE
-from bakehouse.trust.findings import PackageFinding, SecurityReport, Usage, Vulnerability
 from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, TESTS
 from bakehouse.util.oci import Digest
-from tests.support import vex_documents
 from tests.support.built_images import BUILT, IMAGE, PASSED
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.fake_registry import CONFIG, DIGEST
@@ -165,8 +163,7 @@ def test_a_candidate_that_does_not_meet_the_policy_gets_no_release_tag(
     # Its tests are signed by the promotion itself.
     reasons = [reason.text for reason in caught.value.diagnostics[0].reasons]
     assert reasons == [
-        f"it has no {name} that a trusted key signed"
-        for name in ("signature", "provenance", "SBOM", "scan result")
+        f"it has no {name} that a trusted key signed" for name in ("signature", "provenance", "SBOM")
     ]
     assert released(project) == []
     assert [proxy.seen("PUT", "/manifests/mpi-cpu") for proxy in proxies] == [0, 0]
@@ -176,41 +173,12 @@ def test_a_signed_candidate_meets_the_policy(
     project: ProjectSettings, proxies: tuple[Proxy, Proxy], key: KeyFiles, push: Sign
 ) -> None:
     push().require_all()
-    clean = SecurityReport(("mpi-cpu",), (), (), ())
-    records = scan_signing.require_all_published(project, [IMAGE])
-    scan_signing.sign_scans(project, records, clean, datetime.now(UTC), Bundler(key.signer), print)
     policed = replace(
         project, key_address=str(key.private), policy=Policy((key.public,), require=REQUIREMENTS)
     )
     record = promote_candidate(policed)
 
     assert released(policed) == [record]
-    [scan] = record.scans
-    assert (scan.key, scan.findings, scan.not_scanned) == (key.public_key.hint, (), ())
-
-
-def test_a_promotion_records_the_scan_with_the_waivers_that_it_accepted(
-    project: ProjectSettings, key: KeyFiles, push: Sign
-) -> None:
-    push().require_all()
-    usage = Usage("mpi-cpu", "base debian 12", in_image=True)
-    vulnerability = Vulnerability("CVE-2026-1", "1.2", severity="HIGH")
-    finding = PackageFinding(
-        "Debian", "openssl", "1.0", "1.2", "Trivy", ("openssl",), (vulnerability,), (usage,)
-    )
-    report = SecurityReport(("mpi-cpu",), (), (finding,), ())
-    records = scan_signing.require_all_published(project, [IMAGE])
-    scan_signing.sign_scans(project, records, report, datetime.now(UTC), Bundler(key.signer), print)
-    [signed_scan] = open_ledger(project).records("mpi-cpu")[-1].scans
-    waiver = vex_documents.statement(
-        {"@id": "pkg:deb/debian/openssl"}, name="CVE-2026-1", status_notes="expires: 2999-12-31"
-    )
-    vex_documents.write(project.root, waiver)
-    policed = replace(project, key_address=str(key.private), policy=Policy((key.public,), require=("scan",)))
-    [scan] = promote_candidate(policed).scans
-
-    assert (signed_scan.findings, signed_scan.waived) == ((ReleasedFindings("HIGH", 1),), 0)
-    assert (scan.findings, scan.waived, scan.waived_until) == ((), 1, "2999-12-31")
 
 
 def test_an_unusable_key_ends_a_promotion_before_any_request(

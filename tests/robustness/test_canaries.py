@@ -58,7 +58,6 @@ REFUSED = (
     ("push", "tool", "--registry", "ecr"),
     ("update", "metis"),
     ("lock", "--upgrade", "tool"),
-    ("security", "--json"),
 )
 """Commands whose servers repeat the credentials in their errors."""
 REFUSED_BY_KMS = ("promote", "mpi-cpu")

@@ -12,7 +12,7 @@ from bakehouse.errors import Diagnostic, TrustError
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument
 from bakehouse.registry.registry import NamedRegistry
-from bakehouse.trust import bundle, policy, waivers
+from bakehouse.trust import bundle, policy
 from bakehouse.trust.bundle import Statement
 from tests.support.fake_registry import DIGEST, FakeRegistry, holding
 from tests.support.proxy import Proxy
@@ -51,7 +51,6 @@ class Team:
         self.registry = NamedRegistry(proxy.host, lambda _: None)
         self.retry_policy = RetryPolicy(attempts=2, pause=0.01, timeout=5)
         self.policy = Policy((keys["builder"].public, keys["tester"].public))
-        self.waived: tuple[waivers.VexStatement, ...] = ()
         uri = f"{proxy.host}/team/image@{DIGEST}"
         self.record = replace(
             a_record(), digest=DIGEST, registry=proxy.host, repository="team/image", image_uri=uri
@@ -75,7 +74,7 @@ class Team:
 
     def check(self, *require: str, rebuilds: int = 0, max_age: timedelta | None = None) -> None:
         required = replace(self.policy, require=require, rebuilds=rebuilds)
-        policy.check_image(required, self.record, self.registry, self.retry_policy, self.waived, max_age)
+        policy.check_image(required, self.record, self.registry, self.retry_policy, max_age)
 
     def refusal(self, *require: str, rebuilds: int = 0, max_age: timedelta | None = None) -> Diagnostic:
         with pytest.raises(TrustError) as caught:

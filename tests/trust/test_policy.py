@@ -16,10 +16,8 @@ from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Reason, TrustError
-from bakehouse.publish.scan_signing import statement_of
 from bakehouse.trust import bundle, policy
 from bakehouse.trust.bundle import RefusedError, Statement
-from bakehouse.trust.findings import SecurityReport
 from bakehouse.trust.statements import TESTS, rebuild_of, results_of, signature_of, statements_of
 from bakehouse.util.oci import Digest
 from tests.support.built_images import IMAGE, report
@@ -40,8 +38,6 @@ def results(outcomes: SmokeReport, age: timedelta = NO_TIME) -> Statement:
 
 def test_an_image_with_all_statements_meets_the_policy(team: Team) -> None:
     team.sign("builder", *statements_of(IMAGE, DIGEST, INSTALLED, "c0ffee", PASSED))
-    clean = SecurityReport(("mpi-cpu",), (), (), ())
-    team.sign("builder", statement_of("mpi-cpu", DIGEST, clean, NOW, NOW))
 
     team.check(*REQUIREMENTS, max_age=MONTH)
 
@@ -54,7 +50,6 @@ def test_an_image_without_statements_meets_no_requirement(team: Team) -> None:
             Reason("it has no provenance that a trusted key signed"),
             Reason("it has no SBOM that a trusted key signed"),
             Reason("it has no test result that a trusted key signed"),
-            Reason("it has no scan result that a trusted key signed"),
             Reason("it has 0 of 1 rebuild by trusted keys other than that of its provenance"),
         ),
         facts=(
@@ -287,4 +282,4 @@ def test_no_sequence_of_statements_hides_the_last_failure(
             trusted = [keys[name].public_key for name in ("builder", "tester")]
             statements.append(bundle.verify(content, DIGEST, ["mpi-cpu"], trusted))
     rules = Policy((), ("tests",))
-    assert is_accepted(events) == (not policy.problems(rules, a_record(), statements, (), MONTH))
+    assert is_accepted(events) == (not policy.problems(rules, a_record(), statements, MONTH))

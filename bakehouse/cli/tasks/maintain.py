@@ -101,67 +101,45 @@ def update(
     iterable=["import_"],
     help={
         "images": IMAGES,
-        "osv": "OSV's data of PyPI: the export `all.zip`, or a directory of its JSON files",
         "import": "a scanner's report of a published image: JSON of Trivy, Grype or ECR, CycloneDX, SARIF",
         "fix": "lock the fixed versions, and print the text of a pull request",
-        "sign": "attach the signed result to the published images",
         "json": JSON,
     },
 )
 def security(
     context: Context,
     images: str,
-    osv: str = "",
     import_: list[str] | None = None,
     fix: bool = False,
-    sign: bool = False,
     json: bool = False,
 ) -> None:
     """
-    List known vulnerabilities of locked packages, and pending security updates.
+    List the findings of scanners, with the affected steps and images.
 
-    `security` asks the machine's apt mirrors, and reads CVE numbers in the changelogs of the updates. It
-    ends with exit code 14 for open findings, and with 15 if something that can be was not scanned.
+    It ends with exit code 14 for open findings, and with 15 if something that can be was not scanned.
 
-    bake security
-    bake security pytorch-cpu --json
-    bake security --osv all.zip
     bake security pytorch-cpu --import trivy.json
-    bake security pytorch-cpu --import trivy.json --sign
-    bake security --fix > pull-request.md
+    bake security --import trivy.json --import grype.json --json
+    bake security --import trivy.json --fix > pull-request.md
     """
-    from datetime import UTC, datetime
-
-    from bakehouse.cli import diagnostics, json_report
+    from bakehouse.cli import diagnostics
+    from bakehouse.commands.security import findings
     from bakehouse.commands.security import fix as fixing
     from bakehouse.commands.security import report as reporting
     from bakehouse.errors import UsageError
     from bakehouse.ledger.store import open_ledger
     from bakehouse.plan.workspace import select
-    from bakehouse.publish import scan_signing
-    from bakehouse.publish.signing import require_bundler
-    from bakehouse.trust import findings
 
     if json and fix:
         raise UsageError("`--fix` cannot be combined with `--json`")
-    if sign and fix:
-        raise UsageError("`--fix` cannot be combined with `--sign`")
-    started = datetime.now(UTC)
     workspace = open_project(images)
-    bundler = require_bundler(workspace.project) if sign else None
     planned = select(workspace, split(images)).plan.images
-    published = scan_signing.require_all_published(workspace.project, planned) if sign else {}
-    snapshot = Path(osv) if osv else None
     reports = [Path(name) for name in import_ or ()]
     builds_of = open_ledger(workspace.project).records
-    made = reporting.make_report(
-        workspace, planned, report, builds_of, snapshot, reports, is_whole=not split(images)
-    )
+    made = reporting.make_report(workspace, planned, builds_of, reports, is_whole=not split(images))
     diagnostics.write_warnings(made.warnings, sys.stderr)
     if not fix or not made.open_findings:
-        show(json_report.security(made) if json else reporting.text(made))
-        if bundler:
-            scan_signing.sign_scans(workspace.project, published, made, started, bundler, report)
+        show(reporting.as_json(made) if json else reporting.text(made))
         findings.require_clean(made, hint="add `--fix` to lock the fixed versions")
         return
     result = fixing.fix(workspace, split(images), planned, made, report)

@@ -22,7 +22,6 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.commands.report import states, versions
 from bakehouse.commands.report.commits import Comparison, PresentImage, compare_commit, size_of
-from bakehouse.commands.report.scan_state import scan_policy_of, scan_state
 from bakehouse.commands.report.states import CellState, Mark
 from bakehouse.commands.report.versions import Part, Places
 from bakehouse.errors import BakehouseError, PublishError, UsageError
@@ -206,7 +205,6 @@ class _Reader:
         )
         self._instances = tuple(sorted(instances(workspace.catalog).values(), key=_by_family))
         self._places = Places(self._project)
-        self._scan_policy = scan_policy_of(self._project.policy)
         self._packages = _Table[tuple[str, str, int]]()
         self._stages = _Table[tuple[str, str]]()
         self.present: dict[str, PresentImage] = {}
@@ -282,7 +280,7 @@ class _Reader:
                 "run": run,
                 "cpu": states.checks_state([check.outcome for check in tests.checks if not check.on_gpus]),
                 "gpu": gpu if image.gpu else CellState(Mark.NOT_APPLICABLE, "CPU image"),
-                "scanned": scan_state(current, self._scan_policy),
+                "scanned": states.scan_state(current),
                 "signed": states.signature_state(current),
                 "released": states.release_state(current, others, release),
             },

@@ -33,8 +33,6 @@ class CellState:
     text: str
     note: str = ""
     """Sentences for the view of the image."""
-    until: str = ""
-    """Time in UTC after which it no longer counts; empty if it does not expire."""
 
 
 def not_recorded(note: str = "") -> CellState:
@@ -105,4 +103,17 @@ def release_state(
         return CellState(Mark.PARTLY, f"candidate {current[0].date}", note)
     if earlier:
         return CellState(Mark.PARTLY, f"earlier version, {earlier.date}", note)
+    return not_recorded()
+
+
+def scan_state(records: Iterable[ReleaseRecord]) -> CellState:
+    """Return the state by the last scan of Amazon ECR in the records, which start with the newest."""
+    for record in records:
+        if record.scanned:
+            counts = ", ".join(f"{each.count} {each.severity}" for each in record.findings if each.count)
+            mark = Mark.PARTLY if counts else Mark.DONE
+            text = f"{counts or 'no findings'}, {record.scanned[:10]}"
+            return CellState(mark, text, f"Amazon ECR scanned {record.scanned}.")
+        if record.not_scanned:
+            return CellState(Mark.UNKNOWN, "not scanned", f"Amazon ECR: {record.not_scanned}.")
     return not_recorded()

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from debian.debian_support import NativeVersion
 from packaging.utils import parse_wheel_filename
 
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.python_lock import normal_name
+from bakehouse.commands.security.findings import Usage
 from bakehouse.plan.model import BootstrappedBase, Image, Stage
-from bakehouse.trust.findings import Usage
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -18,8 +19,6 @@ class PythonPackage:
     name: str
     """Normalized, as in PEP 503."""
     version: str
-    is_from_index: bool = True
-    """False for a file that package indexes may not have, such as a build of a commit."""
 
 
 def deb_usages(images: Iterable[Image], is_affected: Callable[[Deb], bool]) -> tuple[Usage, ...]:
@@ -56,8 +55,14 @@ def python_packages(images: Iterable[Image]) -> dict[PythonPackage, tuple[Usage,
 def stage_packages(stage: Stage) -> Iterator[PythonPackage]:
     """Yield the Python packages that a stage installs."""
     for package in (*stage.wheels, *stage.sdists):
-        yield PythonPackage(normal_name(package.name), package.version, not package.origin)
+        yield PythonPackage(normal_name(package.name), package.version)
     for artifact in stage.artifacts.values():
         if artifact.file.endswith(".whl"):
             name, version, *_ = parse_wheel_filename(artifact.file)
             yield PythonPackage(name, str(version))
+
+
+def is_newer(version: str, other: str) -> bool:
+    """Return whether a Debian version is newer than another one. Raises ValueError for invalid versions."""
+    # `Version` would use python-apt on machines that have it
+    return NativeVersion(version) > NativeVersion(other)

@@ -7,15 +7,36 @@ from dataclasses import dataclass, replace
 from packaging.version import Version
 
 from bakehouse.catalog.python_lock import normal_name
-from bakehouse.commands.security.changelog import is_newer
-from bakehouse.commands.security.contents import python_packages, stage_packages
-from bakehouse.commands.security.forecast import Forecast, LockChange, changed_images, forecast
+from bakehouse.commands.security.contents import is_newer, python_packages, stage_packages
+from bakehouse.commands.security.findings import PackageFinding, SecurityReport
 from bakehouse.lock import locking
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, is_own, open_workspace, select
-from bakehouse.trust.findings import PackageFinding, SecurityReport
 from bakehouse.util.format import format_count, format_names
 from bakehouse.util.terminal import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class LockChange:
+    """An image before and after its locks changed."""
+
+    before: Image
+    after: Image
+
+    @property
+    def changed_steps(self) -> tuple[str, ...]:
+        """Titles of the base and the stages to build again."""
+        base = (f"base {self.after.base_part.title}",) if self.before.base != self.after.base else ()
+        system = ("packages of the image",) if self.before.apt_debs != self.after.apt_debs else ()
+        keys = {stage.key for stage in self.before.stages}
+        return (*base, *system, *(stage.title for stage in self.after.stages if stage.key not in keys))
+
+
+def changed_images(before: Iterable[Image], after: Iterable[Image]) -> tuple[LockChange, ...]:
+    """Return the images whose build key changed."""
+    earlier = {image.name: image for image in before}
+    pairs = (LockChange(earlier[image.name], image) for image in after if image.name in earlier)
+    return tuple(change for change in pairs if change.before.key != change.after.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +49,6 @@ class Fix:
     left: tuple[tuple[PackageFinding, str], ...]
     """Open findings that remain, each with the reason."""
     changes: tuple[LockChange, ...]
-    forecast: Forecast
 
     @property
     def remaining(self) -> SecurityReport:
@@ -65,8 +85,7 @@ def fix(
             left.append((finding, reason))
         else:
             fixed.append(finding)
-    changes = changed_images(before, after)
-    return Fix(report, tuple(fixed), tuple(left), changes, forecast(changes, workspace.project.state))
+    return Fix(report, tuple(fixed), tuple(left), changed_images(before, after))
 
 
 def _names(
@@ -191,7 +210,6 @@ def message(fix: Fix) -> str:
                 steps.setdefault(step, []).append(change.after.name)
         lines = "".join(f"- {step}: {', '.join(images)}\n" for step, images in steps.items())
         blocks.append(f"To build again:\n\n{lines}")
-        blocks.append(f"Forecast: {fix.forecast.text}.\n")
         images = " ".join(change.after.name for change in fix.changes)
         commands = (f"    bake {task}\n" for task in ("render", *(f"{name} {images}" for name in _TASKS)))
         blocks.append(f"To release:\n\n{''.join(commands)}")
@@ -222,11 +240,8 @@ def _title(fix: Fix) -> str:
     names = ", ".join(finding.name for finding in fix.fixed[:3])
     rest = f" and {len(fix.fixed) - 3} more" if len(fix.fixed) > 3 else ""
     count = format_count(len(ids), "vulnerability", "vulnerabilities")
-    return f"Fix {count} of {names}{rest}\n" if ids else f"Update {names}{rest}\n"
+    return f"Fix {count} of {names}{rest}\n"
 
 
 def _vulnerabilities(finding: PackageFinding) -> str:
-    return (
-        ", ".join(vulnerability.id for vulnerability in finding.open_vulnerabilities)
-        or "its changelog names no CVE"
-    )
+    return ", ".join(vulnerability.id for vulnerability in finding.open_vulnerabilities)

@@ -8,13 +8,12 @@ from typing import Protocol
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from bakehouse.commands.security.changelog import is_newer
-from bakehouse.commands.security.contents import PythonPackage, deb_usages, python_packages
+from bakehouse.commands.security.contents import PythonPackage, deb_usages, is_newer, python_packages
+from bakehouse.commands.security.findings import PackageFinding, PackageKind, Source, Usage, Vulnerability
 from bakehouse.commands.security.scanner_reports import ScannedPackage, ScannerReport, load
 from bakehouse.errors import Diagnostic, Location, Problems, UsageError
 from bakehouse.plan.model import Image
 from bakehouse.registry.manifest import short
-from bakehouse.trust.findings import PackageFinding, PackageKind, Source, Usage, Vulnerability
 from bakehouse.util.files import display_path
 from bakehouse.util.format import format_count
 
@@ -55,7 +54,7 @@ def import_reports(paths: Iterable[Path], images: Sequence[Image], builds_of: Bu
         if image is None:
             continue
         title = ", ".join(filter(None, (display_path(path), report.day, _dismissed(report))))
-        imported.sources.append(Source(report.tool, title, (image.name,), report.day, report.digests))
+        imported.sources.append(Source(report.tool, title, (image.name,)))
         imported.findings += _findings(report, image)
         known = imported.covered.get(image.name, frozenset())
         imported.covered[image.name] = known | report.covers

@@ -1,68 +1,56 @@
-"""The report of `bake security`: the findings of all sources, and the contents that no source covers."""
+"""The report of `bake security`: the findings of scanners, and the contents that no report covers."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Literal
 
-from bakehouse.commands.security import debian, imports, osv
-from bakehouse.commands.security.contents import python_packages
-from bakehouse.commands.security.imports import BuildsOf, Imported
-from bakehouse.plan.model import Image, RegistryBase
-from bakehouse.plan.workspace import Workspace
-from bakehouse.trust import waivers
-from bakehouse.trust.findings import (
+from bakehouse.commands.security import waivers
+from bakehouse.commands.security.findings import (
     ContentKind,
     NotScanned,
     PackageFinding,
     PackageKind,
     SecurityReport,
-    Source,
     Usage,
     Vulnerability,
     Waiver,
 )
-from bakehouse.util.format import format_count, format_table
-from bakehouse.util.terminal import Reporter
+from bakehouse.commands.security.imports import BuildsOf, import_reports
+from bakehouse.errors import UsageError
+from bakehouse.plan.model import Image, RegistryBase
+from bakehouse.plan.workspace import Workspace
+from bakehouse.util.format import format_table
 
 _MAX_IMAGES = 4
-_NO_DATA = "no data about their vulnerabilities, see `--osv`"
-Covered = Mapping[str, frozenset[PackageKind]]
-"""Kinds of packages that a scanner read, by image."""
-_NO_FIX = "Vulnerabilities without a fix in the suites are not listed.\n"
+_KINDS: tuple[Literal["Debian", "Python"], ...] = ("Debian", "Python")
 
 
 def make_report(
     workspace: Workspace,
     images: Sequence[Image],
-    report: Reporter,
     builds_of: BuildsOf,
-    snapshot: Path | None = None,
-    reports: Sequence[Path] = (),
+    reports: Sequence[Path],
     *,
     is_whole: bool = True,
 ) -> SecurityReport:
-    """Return the findings of images, and the contents that were not scanned.
+    """Return the findings of scanners in images, and the contents that their reports do not cover.
 
-    `snapshot` is OSV's data for PyPI, and `reports` are files of scanners. `is_whole` means that `images` are
-    all images of the project.
+    `reports` are files of scanners. `is_whole` means that `images` are all images of the project. Raises
+    UsageError without reports.
     """
-    names = tuple(image.name for image in images)
-    imported = imports.import_reports(reports, images, builds_of) if reports else Imported()
-    sources, findings = imported.sources, imported.findings
-    not_scanned: list[NotScanned] = []
-    if snapshot:
-        data, vulnerable, undecided = osv.scan(snapshot, images, report)
-        sources.insert(0, Source(osv.SOURCE, data.title, names, data.day))
-        findings += vulnerable
-        not_scanned += undecided
-    else:
-        not_scanned += _python_packages(images, imported.covered)
-    updates, unread = debian.pending_updates(workspace, images, report)
-    findings += updates
+    if not reports:
+        raise UsageError(
+            "`security` reads the reports of scanners",
+            hint="scan the pushed image, as with `trivy image --format json`, and add `--import FILE`",
+        )
+    imported = import_reports(reports, images, builds_of)
+    covered = {image.name: imported.covered.get(image.name, frozenset()) for image in images}
     statements = waivers.load(workspace.project.root)
-    waived, used = waivers.apply(statements, findings, datetime.now(UTC).date())
+    waived, used = waivers.apply(statements, imported.findings, datetime.now(UTC).date())
     # If only some images are scanned, waivers may match findings of the others
-    scanned = _scanned_kinds(images, imported.covered, snapshot) if is_whole else ()
+    scanned = [kind for kind in _KINDS if is_whole and all(kind in kinds for kinds in covered.values())]
     warnings = waivers.warnings(statements, used, tuple(workspace.recipes), scanned)
     ordered = sorted(
         waived,
@@ -74,67 +62,31 @@ def make_report(
             finding.source,
         ),
     )
-    not_scanned = [*unread, *_uncovered(images, imported.covered), *not_scanned]
-    return SecurityReport(names, tuple(sources), tuple(ordered), tuple(not_scanned), tuple(warnings))
-
-
-def _scanned_kinds(
-    images: Iterable[Image], covered: Covered, snapshot: Path | None
-) -> tuple[PackageKind, ...]:
-    """Return the kinds of packages that were scanned in all images."""
-    has_python = snapshot or all("Python" in covered.get(image.name, ()) for image in images)
-    return ("Debian", "Python") if has_python else ("Debian",)
-
-
-def _python_packages(images: Sequence[Image], covered: Covered) -> Iterator[NotScanned]:
-    left = [image for image in images if "Python" not in covered.get(image.name, ())]
-    if packages := python_packages(left):
-        what = format_count(len(packages), "Python package")
-        names = dict.fromkeys(usage.image for usages in packages.values() for usage in usages)
-        yield NotScanned("Python", what, _NO_DATA, tuple(names))
-
-
-def _uncovered(images: Iterable[Image], covered: Covered) -> Iterator[NotScanned]:
-    """Yield the contents of images that have no source of vulnerabilities."""
-    reasons: dict[tuple[ContentKind, str, str], dict[str, None]] = {}
-    files: dict[str, dict[str, None]] = {}
-    scripted: dict[str, None] = {}
+    not_scanned: dict[tuple[ContentKind, str, str], list[str]] = {}
     for image in images:
-        if image.content.run:
-            scripted[image.name] = None
-        for key in _uncovered_bases(image, covered.get(image.name, frozenset())):
-            reasons.setdefault(key, {})[image.name] = None
-        for stage in image.stages:
-            for artifact in stage.artifacts.values():
-                if not artifact.file.endswith(".whl"):
-                    files.setdefault(artifact.pin_name, {})[image.name] = None
-    for (kind, what, reason), names in reasons.items():
-        yield NotScanned(kind, what, reason, tuple(names))
-    if files:
-        what = format_count(len(files), "archive of a component", "archives of components")
-        reason = "no source of vulnerabilities covers them"
-        yield NotScanned("files", what, reason, _all_names(files.values()))
-    if scripted:
-        yield NotScanned("run", "`run` steps of recipes", "they can install anything", tuple(scripted))
+        for content in _uncovered(image, covered[image.name]):
+            not_scanned.setdefault(content, []).append(image.name)
+    return SecurityReport(
+        tuple(image.name for image in images),
+        tuple(imported.sources),
+        tuple(ordered),
+        tuple(NotScanned(*content, tuple(names)) for content, names in not_scanned.items()),
+        tuple(warnings),
+    )
 
 
-def _uncovered_bases(image: Image, covered: frozenset[PackageKind]) -> Iterator[tuple[ContentKind, str, str]]:
-    """Yield Debian packages and vendor bases of an image that are not compared, each with the reason."""
-    if isinstance(image.base, RegistryBase):
-        if not covered.issuperset(("Debian", "Python")):
-            yield "base", f"vendor base {image.base.reference}", "Bakehouse does not read its packages"
-        if image.uses_dnf:
-            what = f"packages of dnf on {image.base.reference}"
-            yield "base", what, "Bakehouse only compares Debian packages"
-        elif "Debian" not in covered and (image.installs_apt or image.debs):
-            what = f"packages of apt on {image.base.reference}"
-            yield "Debian", what, "run `bake lock --check` to compare them"
-    elif "Debian" not in covered and not image.locks_apt:
-        yield "Debian", f"Debian packages of {image.base.suite}", "they are not locked"
-
-
-def _all_names(groups: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for names in groups for name in names))
+def _uncovered(image: Image, covered: frozenset[PackageKind]) -> Iterator[tuple[ContentKind, str, str]]:
+    """Yield the contents of an image that no report covers, each with the reason."""
+    for kind in _KINDS:
+        if kind not in covered:
+            yield kind, f"{kind} packages", "no report covers them"
+    if isinstance(image.base, RegistryBase) and image.uses_dnf:
+        what = f"packages of dnf on {image.base.reference}"
+        yield "base", what, "reports are read for Debian and Python packages only"
+    if any(not file.file.endswith(".whl") for stage in image.stages for file in stage.artifacts.values()):
+        yield "files", "archives of components", "no source of vulnerabilities covers them"
+    if image.content.run:
+        yield "run", "`run` steps of recipes", "they can install anything"
 
 
 def text(report: SecurityReport) -> str:
@@ -149,7 +101,40 @@ def text(report: SecurityReport) -> str:
         if items:
             rows = [(item.what, item.reason, _name_list(item.images)) for item in items]
             blocks.append(f"{heading}:\n{format_table(rows, indent='  ')}")
-    return "\n".join([*blocks, _NO_FIX])
+    return "\n".join(blocks)
+
+
+def as_json(report: SecurityReport) -> dict[str, Any]:
+    """Return the findings of images, and the contents that were not scanned."""
+    return {
+        "images": list(report.images),
+        "sources": [
+            {"name": source.name, "title": source.title, "images": list(source.images)}
+            for source in report.sources
+        ],
+        "findings": [
+            {
+                "open": finding.is_open,
+                "kind": finding.kind,
+                "name": finding.name,
+                "version": finding.version,
+                "newer": finding.newer,
+                "source": finding.source,
+                "packages": list(finding.packages),
+                "vulnerabilities": [
+                    {**asdict(vulnerability), "aliases": list(vulnerability.aliases)}
+                    for vulnerability in finding.vulnerabilities
+                ],
+                "usages": [asdict(usage) for usage in finding.usages],
+                "waivers": [{**asdict(waiver), "images": list(waiver.images)} for waiver in finding.waivers],
+            }
+            for finding in report.findings
+        ],
+        "not_scanned": [
+            {"kind": item.kind, "what": item.what, "reason": item.reason, "images": list(item.images)}
+            for item in report.not_scanned
+        ],
+    }
 
 
 def _finding_text(finding: PackageFinding) -> str:
@@ -160,8 +145,6 @@ def _finding_text(finding: PackageFinding) -> str:
         (f"fixed in {version}" if version else "no known fix", ", ".join(ids))
         for version, ids in by_version.items()
     ]
-    if not finding.vulnerabilities:
-        rows = [("fixes", "its changelog names no CVE")]
     rows += [_waiver_row(waiver, finding) for waiver in finding.waivers]
     rows.append(("packages", ", ".join(finding.packages)))
     rows += [("affected", f"{step}: {images}") for step, images in _by_step(finding.usages)]

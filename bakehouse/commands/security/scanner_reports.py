@@ -8,9 +8,9 @@ from urllib.parse import unquote
 
 from packageurl import PackageURL
 
+from bakehouse.commands.security.document import DocumentError, DocumentValue, invalid, parse, read
+from bakehouse.commands.security.findings import PURL_KINDS, PackageKind, Vulnerability, named
 from bakehouse.errors import RecipeError
-from bakehouse.trust.document import DocumentError, DocumentValue, invalid, parse, read
-from bakehouse.trust.findings import PURL_KINDS, PackageKind, Vulnerability, named
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _TRIVY_TYPES: dict[str, PackageKind] = {"debian": "Debian", "ubuntu": "Debian", "python-pkg": "Python"}

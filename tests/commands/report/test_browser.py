@@ -18,7 +18,6 @@ from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.commands.report.commits import ChangedImage, Comparison, Difference
 from bakehouse.commands.report.page import render
-from bakehouse.commands.report.states import CellState, Mark
 from bakehouse.ledger.releases import ReleasedComponent
 from bakehouse.plan.diff import PackageChange, PackageChanges
 from tests.commands.report.hostile_fleet import hostile
@@ -426,16 +425,3 @@ def test_without_a_commit_the_page_has_no_view_of_changes(browser: Browser, site
     assert browser.evaluate("document.querySelector('#fleet').hidden") is False
     assert "Changes" not in browser.evaluate("document.querySelector('nav').innerText")
     assert faults(browser) == []
-
-
-def test_a_scan_is_stale_after_its_time(browser: Browser, site: Site) -> None:
-    [image] = site.fleet("small").images
-    images = []
-    for year in ("2020", "2999"):
-        state = CellState(Mark.DONE, "no findings", until=f"{year}-01-01T00:00:00Z")
-        images.append(replace(image, name=f"until-{year}", states={**image.states, "scanned": state}))
-    browser.open(write(site, render(replace(site.fleet("small"), images=tuple(images)))))
-    cells = "[...document.querySelectorAll('[data-until]')].map((cell) => [cell.className, cell.textContent])"
-
-    assert browser.evaluate(cells) == [["failed", "stale: no findings"], ["done", "no findings"]]
-    assert "stale: no findings" in click(browser, "a[href='#image/until-2020']")

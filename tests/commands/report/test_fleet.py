@@ -18,7 +18,7 @@ from bakehouse.commands.report import versions
 from bakehouse.commands.report.fleet import SmokeResults, read_fleet
 from bakehouse.commands.report.page import render
 from bakehouse.errors import PublishError
-from bakehouse.ledger.releases import ReleasedCheck, ReleasedComponent, ReleasedScan, ReleaseRecord
+from bakehouse.ledger.releases import ReleasedCheck, ReleasedComponent, ReleaseRecord
 from bakehouse.ledger.store import TeamLedger
 from bakehouse.util.files import write_whole
 from tests.commands.report.sites import CONFIG, FAILED, Html, Site, build, lock
@@ -40,13 +40,6 @@ def test_an_image_without_records_has_its_plan_only(site: Site) -> None:
         "released": "not recorded",
     }
     assert (image.tests, image.releases, image.size, image.code) == (SmokeResults(), (), None, {})
-
-
-def test_the_newest_record_of_the_present_recipe_has_the_signed_scan(site: Site) -> None:
-    scan = ReleasedScan("k", "2026-11-20T10:00:00Z", "2026-11-20T10:00:00Z", (), 0, "", ("files",))
-    site.publish({}, {"scans": (scan,)}, {"key": "0" * 64, "scans": (replace(scan, not_scanned=()),)})
-
-    assert site.image().states["scanned"].text == "no findings, files not scanned, 2026-11-20"
 
 
 def test_a_ledger_that_cannot_be_read_is_asked_once_and_replaced_by_its_copies(

@@ -1,13 +1,14 @@
 """States of the grid: only recorded facts count as a success."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from bakehouse.builder.run_log import Level, Run
 from bakehouse.commands.report import states
 from bakehouse.commands.report.states import CellState, Mark, not_recorded
-from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRollback
+from bakehouse.ledger.releases import ReleasedArtifact, ReleasedFindings, ReleasedRollback
 from tests.support import fake_engine
 from tests.support.release_records import a_record
 
@@ -100,3 +101,22 @@ def test_a_release_of_a_gpu_image_says_that_no_check_used_gpus() -> None:
     assert states.release_kind(before) == "release"
     note = "Tags: mpi-cpu-20261120-7c1e44b0. It was not tested on GPUs."
     assert states.release_state([without], [], without) == CellState(Mark.DONE, "2026-11-20", note)
+
+
+@pytest.mark.parametrize(
+    ("facts", "mark", "text"),
+    [
+        ({"scanned": "2026-11-20T12:30:00Z"}, Mark.DONE, "no findings, 2026-11-20"),
+        (
+            {"scanned": "2026-11-20T12:30:00Z", "findings": (ReleasedFindings("HIGH", 2),)},
+            Mark.PARTLY,
+            "2 HIGH, 2026-11-20",
+        ),
+        ({"not_scanned": "no rights"}, Mark.UNKNOWN, "not scanned"),
+        ({}, Mark.UNKNOWN, "not recorded"),
+    ],
+)
+def test_the_last_scan_of_amazon_ecr_is_shown(facts: dict[str, Any], mark: Mark, text: str) -> None:
+    newest = replace(a_record(), date="2026-11-21")
+    state = states.scan_state([newest, replace(newest, **facts)])
+    assert (state.mark, state.text) == (mark, text)

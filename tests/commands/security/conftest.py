@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.commands.security.security_updates import Mirror
 from tests.support.apt_configuration import AptConfiguration
 from tests.support.locked_debian import index
-from tests.support.security_updates import Mirror
 from tests.support.trees import COMPONENTS, Tree
 
 

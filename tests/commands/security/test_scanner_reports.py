@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from bakehouse.commands.security.findings import Vulnerability
 from bakehouse.commands.security.scanner_reports import ScannedPackage, ScannerReport, load
 from bakehouse.errors import RecipeError
-from bakehouse.trust.findings import Vulnerability
+from tests.commands.security.scanner_documents import CONFIG, CYCLONEDX, LAYER, MANIFEST, NAME, SARIF, TRIVY
 from tests.support.errors import error_text
-from tests.support.scanner_documents import CONFIG, CYCLONEDX, LAYER, MANIFEST, NAME, SARIF, TRIVY
 
 GRYPE: dict[str, Any] = {
     "matches": [

@@ -12,9 +12,9 @@ from pathlib import Path
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
+from bakehouse.commands.security.document import DocumentError, DocumentValue, parse, read
+from bakehouse.commands.security.findings import PURL_KINDS, PackageFinding, PackageKind, Waiver
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
-from bakehouse.trust.document import DocumentError, DocumentValue, parse, read
-from bakehouse.trust.findings import PURL_KINDS, PackageFinding, PackageKind, Waiver
 from bakehouse.util.files import display_path, matching_paths
 from bakehouse.util.suggest import suggestion
 

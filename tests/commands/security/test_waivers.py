@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from bakehouse.commands.security import waivers
+from bakehouse.commands.security.findings import PackageFinding, PackageKind, Usage, Vulnerability
 from bakehouse.errors import RecipeError
-from bakehouse.trust import waivers
-from bakehouse.trust.findings import PackageFinding, PackageKind, Usage, Vulnerability
 from tests.support.errors import error_text
 from tests.support.vex_documents import OPENSSL, TODAY, statement, write
 

@@ -1,4 +1,4 @@
-"""Packages with vulnerabilities or pending updates, the steps that use them, and what was not scanned."""
+"""Packages with vulnerabilities, the steps that use them, and what was not scanned."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ PURL_KINDS: dict[str, PackageKind] = {"deb": "Debian", "pypi": "Python"}
 ContentKind = Literal["Debian", "Python", "base", "files", "run"]
 """Kinds of contents: packages, vendor bases, files of components, and results of `run` steps."""
 _WITHOUT_SOURCE: tuple[ContentKind, ...] = ("files", "run")
-"""Kinds of contents that no scanner and no data cover."""
+"""Kinds of contents that no scanner covers."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,18 +55,17 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class PackageFinding:
-    """A package of a lock with known vulnerabilities, or with a pending update."""
+    """A package of an image with known vulnerabilities."""
 
     kind: PackageKind
     name: str
-    """For Debian the source package."""
     version: str
     newer: str
     """The version with all known fixes; empty if no fix is known."""
     source: str
-    """The suite or the data that has the update."""
+    """The scanner."""
     packages: tuple[str, ...]
-    """The locked packages, which are those of one source."""
+    """The installed packages."""
     vulnerabilities: tuple[Vulnerability, ...]
     usages: tuple[Usage, ...]
     waivers: tuple[Waiver, ...] = ()
@@ -87,9 +86,8 @@ class PackageFinding:
 
     @property
     def is_open(self) -> bool:
-        """Return whether it has a vulnerability that is not waived, or an update of a security suite."""
-        is_unnamed = not self.vulnerabilities and self.source.endswith("-security")
-        return bool(self.open_vulnerabilities) or is_unnamed
+        """Return whether it has a vulnerability that is not waived."""
+        return bool(self.open_vulnerabilities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +102,11 @@ class NotScanned:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Data about vulnerabilities, other than Debian's mirrors."""
+    """A report of a scanner."""
 
     name: str
     title: str
     images: tuple[str, ...]
-    day: str = ""
-    """Day of the data; empty if a scanner's report has no time."""
-    digests: frozenset[str] = frozenset()
-    """Digests of the only build that the data is about; empty if it is about packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +122,7 @@ class SecurityReport:
 
     @property
     def left_out(self) -> tuple[NotScanned, ...]:
-        """Contents that could be scanned, such as with other data."""
+        """Contents that a scanner can cover."""
         return tuple(item for item in self.not_scanned if item.kind not in _WITHOUT_SOURCE)
 
     @property
@@ -155,9 +149,8 @@ def require_clean(report: SecurityReport, hint: str = "") -> None:
         packages = format_count(
             len({(finding.kind, finding.name, finding.version) for finding in findings}), "package"
         )
-        message = f"{packages} with {problem if count else 'security updates'}"
         has_fix = any(finding.newer for finding in findings)
-        raise VulnerableError(message, hint=hint if has_fix else "")
+        raise VulnerableError(f"{packages} with {problem}", hint=hint if has_fix else "")
     if report.left_out:
         raise NotScannedError("no open finding, but parts of the images were not scanned")
 
