@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bakehouse.analysis.compare import Reproduction
     from bakehouse.builder.built_image import BuiltImage
     from bakehouse.builder.rehearse import Rehearsed
-    from bakehouse.catalog.catalog import Catalog
     from bakehouse.catalog.component import Incompatibility
     from bakehouse.cli.doctor import DoctorCheck
     from bakehouse.cluster.smoke_report import SmokeReport
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from bakehouse.plan.explain_package import PackageOrigin
     from bakehouse.plan.model import BootstrappedBase, Plan
     from bakehouse.resolve.candidate import Candidate, Demand
-    from bakehouse.resolve.outdated import OutdatedComponent
+    from bakehouse.resolve.explain import Explanation
     from bakehouse.resolve.resolver import Choice, Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit
 
@@ -112,22 +111,30 @@ def image_fits(assumptions: Assumptions, fits: Sequence[ImageFit]) -> Json:
     return {"assumptions": str(assumptions), "images": images}
 
 
-def explanation(resolution: Resolution, catalog: Catalog, name: str = "") -> Json:
+def answer(explanation: Explanation) -> list[Json]:
+    """Return which changes allow a newer version, and why none allows the newest one."""
+    return [
+        {"text": line.text, "locations": [location_text(location) for location in line.locations]}
+        for line in explanation.answer
+    ]
+
+
+def explanation(resolution: Resolution, explanations: Iterable[Explanation]) -> Json:
     """Return who requires each component and what excludes its newer releases."""
-    choices = [choice for choice in resolution.all_choices if not name or name in choice.candidate.provided]
     return {
         "image": resolution.recipe.name,
         "components": [
             {
-                **component(choice),
-                "newest": catalog.components[choice.name].releases[0].version,
-                "required_by": [_demand(demand) for demand in choice.demands],
+                **component(explained.choice),
+                "newest": explained.newest,
+                "required_by": [_demand(demand) for demand in explained.choice.demands],
                 "excluded": [
                     {"candidate": str(refusal.candidate), "reason": predicate(refusal)}
-                    for refusal in choice.skipped
+                    for refusal in explained.choice.skipped
                 ],
+                "answer": answer(explained),
             }
-            for choice in choices
+            for explained in explanations
         ],
         "warnings": warnings(resolution),
     }
@@ -211,18 +218,17 @@ def history(images: History) -> Json:
     return {"changed": changed, "added": images.added, "removed": images.removed, "same": images.same}
 
 
-def outdated_components(components: Mapping[str, Sequence[OutdatedComponent]]) -> list[Json]:
+def outdated_components(components: Mapping[str, Sequence[Explanation]]) -> list[Json]:
     """Return for each image the components with a newer release, and what holds each back."""
     return [
         {
             "image": image,
             "components": [
                 {
-                    "name": row.choice.name,
-                    "version": row.choice.version,
+                    "name": row.name,
+                    "version": row.version,
                     "newest": row.newest,
-                    "reason": row.verdict,
-                    "location": location_text(row.location) if row.location else None,
+                    "answer": answer(row),
                 }
                 for row in rows
             ],

@@ -7,7 +7,7 @@ number of calls of the resolver is bounded.
 """
 
 import heapq
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
@@ -26,7 +26,6 @@ from bakehouse.resolve.relaxation import (
     Restriction,
     pins_of,
     relax,
-    without_derived_locks,
 )
 from bakehouse.resolve.resolver import BudgetExceeded, Resolution, SearchBudget, Unsatisfiable, resolve
 
@@ -36,6 +35,8 @@ BUDGET_OF_A_CALL = 10_000
 """Candidates that one call of the resolver may try while it searches for alternatives."""
 BUDGET = 40_000
 """Candidates that a whole search for alternatives may try: about 1.2 s."""
+_WITHOUT_VALUE = ("lock", "requirements", "variant")
+"""Kinds of pins that change without a new value, or may do so."""
 _MAX_NAMED = 3
 _MAX_BASES = 6
 _MAX_WARNED = 8
@@ -79,7 +80,7 @@ class PinChange:
 
     @property
     def is_dropped(self) -> bool:
-        return not self.value and self.pin.kind != "lock"
+        return not self.value and self.pin.kind not in _WITHOUT_VALUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,14 @@ class Alternative:
 
     changes: tuple[PinChange, ...]
     resolution: Resolution
+
+    @property
+    def changes_host(self) -> bool:
+        """Return whether it only undoes a question about an instance type or a driver."""
+        return any(
+            change.pin.is_given_by_command and change.pin.kind in ("instance", "driver")
+            for change in self.changes
+        )
 
     @property
     def rank(self) -> tuple[int, int, int, int]:
@@ -115,29 +124,29 @@ class AlternativeSearch:
         recipe: Recipe,
         catalog: Catalog,
         calls: int,
-        extra: tuple[Requirement, ...] = (),
-        names: Container[str] | None = None,
+        upgrade: Requirement | None = None,
         budget: int = BUDGET,
-        upgraded: str = "",
     ) -> None:
-        """`extra` requirements are added and never relaxed; `names` limits the pins that may be relaxed.
+        """An `upgrade` is added and never relaxed.
 
-        With them, the lock of the recipe is not a fixed fact, because `bake lock` makes it again. The pin of
-        the `upgraded` component moves as far as possible, all others as little as possible.
+        Then the lock of the recipe is not a fixed fact, because `bake lock` makes it again, and no component
+        is left out. The pin of that component moves as far as possible, all others as little as possible.
         """
-        if extra:
-            recipe = without_derived_locks(recipe)
-        self._recipe = replace(recipe, components=(*recipe.components, *extra))
+        self._content = recipe.content
+        if upgrade:
+            locks = [pin for pin in pins_of(recipe) if pin.kind == "lock"]
+            recipe = relax(recipe, dict.fromkeys(locks, Relaxation.DROP))
+        added = (upgrade,) if upgrade else ()
+        self._recipe = replace(recipe, components=(*recipe.components, *added))
         self._catalog = catalog
         self._calls = self._left = calls
-        pins = (pin for pin in pins_of(recipe) if names is None or pin.name in names)
-        self._pins = tuple(pin for pin in pins if not (extra and _keeps_off_gpus(pin, catalog)))
+        self.pins = tuple(pin for pin in pins_of(recipe) if not (upgrade and _keeps_off_gpus(pin, catalog)))
         self._outcomes: dict[frozenset[tuple[Restriction, Relaxation]], Outcome] = {}
         self._sorted: dict[str, tuple[str, ...]] = {}
         self._allowed: dict[Restriction, tuple[tuple[int, ...], int | None]] = {}
         self._is_cut = False
         self._budget = self._granted = budget
-        self._upgraded = upgraded
+        self._upgraded = upgrade.name if upgrade else ""
 
     @property
     def base(self) -> str:
@@ -180,8 +189,8 @@ class AlternativeSearch:
         """
         core = dict(relaxations)
         base = self._recipe.base.name
-        movable = [pin for pin in self._pins if pin.least is Relaxation.MOVE and pin.name != base]
-        droppable = [pin for pin in self._pins if pin.most is Relaxation.DROP]
+        movable = [pin for pin in self.pins if pin.least is Relaxation.MOVE and pin.name != base]
+        droppable = [pin for pin in self.pins if pin.most is Relaxation.DROP]
         while True:
             moved = [pin for pin in movable if pin not in core]
             self._relax_more(core, [(pin, Relaxation.MOVE) for pin in moved])
@@ -220,7 +229,7 @@ class AlternativeSearch:
     @property
     def outcome_with_all_moved(self) -> Outcome:
         """The outcome with all versions relaxed; if that is a conflict, only dropping components can help."""
-        return self.attempt({pin: Relaxation.MOVE for pin in self._pins if pin.least is Relaxation.MOVE})
+        return self.attempt({pin: Relaxation.MOVE for pin in self.pins if pin.least is Relaxation.MOVE})
 
     def nearest(
         self, limit: int, most_changes: int = _MAX_CHANGES, *, other_bases: bool = True
@@ -242,14 +251,25 @@ class AlternativeSearch:
         self._budget = max(self._budget, min(BUDGET_OF_A_CALL, self._granted))
         alternatives = [self._refined(relaxations) for relaxations in fitting]
         alternatives += self._with_compatibility_libraries()
-        if other_bases and not any(alternative.rank[:2] == (1, 0) for alternative in alternatives):
+        if other_bases and not any(alternative.rank[:2] <= (1, 0) for alternative in alternatives):
             alternatives += self._on_other_bases()
+        alternatives = [self._with_lock(alternative) for alternative in alternatives]
         alternatives.sort(key=lambda alternative: alternative.rank)
         return Alternatives(tuple(alternatives), is_cut, self._calls)
 
+    def _with_lock(self, alternative: Alternative) -> Alternative:
+        """Add a new lock of the requirements to an upgrade that the present lock excludes."""
+        recipe = replace(alternative.resolution.recipe, content=self._content)
+        if self._content == self._recipe.content or isinstance(
+            self._search(recipe, SearchBudget(BUDGET_OF_A_CALL)), Resolution
+        ):
+            return alternative
+        pin = Restriction("lock", "lock", "lock", recipe.location)
+        return replace(alternative, changes=(*alternative.changes, PinChange(pin, "")))
+
     def _with_compatibility_libraries(self) -> list[Alternative]:
         """Return the alternative that adds cuda-compat for the host's driver, if that fits."""
-        driver = next((pin for pin in self._pins if pin.kind == "driver"), None)
+        driver = next((pin for pin in self.pins if pin.kind == "driver"), None)
         is_named = any(requirement.name == CUDA_COMPAT for requirement in self._recipe.components)
         if driver is None or is_named or self._upgraded:
             return []
@@ -266,18 +286,26 @@ class AlternativeSearch:
         """Return the alternatives that only replace the base."""
         base = self._recipe.base
         pin = Restriction("base", base.name, version_range(base), base.location)
-        variants = {name: glob for name, glob in self._recipe.variants.items() if name != base.name}
-        alternatives = []
-        for name in self._catalog.links.bases:
-            if name == base.name:
-                continue
-            recipe = replace(self._recipe, base=Requirement(name, "", base.location), variants=variants)
-            # Each base has a budget of its own, so that the answer does not depend on their order
-            resolution = self._search(recipe, SearchBudget(BUDGET_OF_A_CALL))
-            if isinstance(resolution, Resolution):
-                change = PinChange(pin, resolution.base.version, base=name)
-                alternatives.append(Alternative((change,), resolution))
-        return alternatives
+        return [
+            Alternative((PinChange(pin, outcome.base.version, base=name),), outcome)
+            for name, outcome in self.on_other_bases({}).items()
+            if isinstance(outcome, Resolution)
+        ]
+
+    def on_other_bases(self, relaxations: Relaxations) -> dict[str, Outcome]:
+        """Resolve the recipe with some pins relaxed on each other base."""
+        recipe = relax(self._recipe, relaxations)
+        base = recipe.base
+        variants = {name: glob for name, glob in recipe.variants.items() if name != base.name}
+        # Each base has a budget of its own, so that the answer does not depend on their order
+        return {
+            name: self._search(
+                replace(recipe, base=Requirement(name, "", base.location), variants=variants),
+                SearchBudget(BUDGET_OF_A_CALL),
+            )
+            for name in self._catalog.links.bases
+            if name != base.name
+        }
 
     def _in_order(self, most_changes: int) -> Iterator[Relaxations]:
         """Yield sets of relaxations, smallest first; the successors of a set follow if it does not fit."""
@@ -292,14 +320,22 @@ class AlternativeSearch:
                 continue
             # Without an answer the conflicting pins are unknown
             core = self.core(relaxations) if isinstance(outcome, Conflict) else dict(relaxations)
-            for pin in self._pins:
-                if core.get(pin) is pin.most:
+            for pin in self.pins:
+                if core.get(pin) is pin.most or not self._may_relax(pin, relaxations):
                     continue
                 child = {**relaxations, pin: Relaxation.DROP if pin in relaxations else pin.least}
                 key = frozenset(child.items())
                 if key not in seen:
                     seen.add(key)
                     heapq.heappush(heap, (_cost(child), next(ticket), child))
+
+    def _may_relax(self, pin: Restriction, relaxations: Relaxations) -> bool:
+        """Return whether one more relaxation of a pin still answers the question.
+
+        An upgrade leaves out neither a component nor a target.
+        """
+        is_kept = pin.kind == "requirements" or (pin.least is Relaxation.MOVE and pin not in relaxations)
+        return is_kept or not self._upgraded
 
     def _refined(self, relaxations: Relaxations) -> Alternative:
         """Return an alternative with the same pins relaxed; only the upgraded one moves far."""
@@ -345,7 +381,7 @@ class AlternativeSearch:
                 most = min(middle, self._distance(pin, version))
             else:
                 least = middle + 1
-        if _is_warned_of(pin.name, resolution):
+        if is_warned_of(pin.name, resolution):
             recipe, resolution, version = self._without_warning(pin, recipe, resolution, version)
         return _with_range(recipe, pin, f"=={version}"), resolution
 
@@ -367,7 +403,7 @@ class AlternativeSearch:
         for other in (*closer[: -_MAX_OF_SERIES - 1 : -1], *newer[: -_MAX_OF_SERIES - 1 : -1]):
             narrowed = _with_range(recipe, pin, f"=={other}")
             outcome = self._resolve(narrowed)
-            if isinstance(outcome, Resolution) and not _is_warned_of(pin.name, outcome):
+            if isinstance(outcome, Resolution) and not is_warned_of(pin.name, outcome):
                 return narrowed, outcome
         return recipe, resolution
 
@@ -397,7 +433,7 @@ class AlternativeSearch:
         for other in islice(reversed(self._versions(pin.name)), _MAX_WARNED):
             narrowed = _with_range(recipe, pin, f"=={other}")
             outcome = resolution if other == version else self._resolve(narrowed)
-            if isinstance(outcome, Resolution) and not _is_warned_of(pin.name, outcome):
+            if isinstance(outcome, Resolution) and not is_warned_of(pin.name, outcome):
                 return narrowed, outcome
         return recipe, resolution
 
@@ -408,7 +444,7 @@ class AlternativeSearch:
         near = sorted(self._versions(pin.name), key=lambda other: self._distance(pin, other))
         for other in near[:_MAX_WARNED]:
             outcome = self._resolve(_with_range(recipe, pin, f"=={other}")) if other != version else None
-            if isinstance(outcome, Resolution) and not _is_warned_of(pin.name, outcome):
+            if isinstance(outcome, Resolution) and not is_warned_of(pin.name, outcome):
                 return recipe, outcome, other
         return recipe, resolution, version
 
@@ -472,7 +508,7 @@ def _keeps_off_gpus(pin: Restriction, catalog: Catalog) -> bool:
     return kinds == {False} and any(build.spec.gpu for build in builds)
 
 
-def _is_warned_of(name: str, resolution: Resolution) -> bool:
+def is_warned_of(name: str, resolution: Resolution) -> bool:
     """Return whether a warning of the catalogue involves a component, or the content of a base."""
     return any(
         name in (candidate.name, problem.content.partition(" ")[0])
@@ -485,7 +521,7 @@ def _is_within(first: Relaxations, second: Relaxations) -> bool:
 
 
 def _cost(relaxations: Relaxations) -> tuple[int, int, int]:
-    drops = sum(how is Relaxation.DROP and pin.kind != "lock" for pin, how in relaxations.items())
+    drops = sum(how is Relaxation.DROP and pin.kind not in _WITHOUT_VALUE for pin, how in relaxations.items())
     return len(relaxations), drops, sum(pin.is_given_by_command for pin in relaxations)
 
 

@@ -180,6 +180,8 @@ def _hint(alternative: Alternative, image: str, verb: str) -> str:
     hints += [f"leave out {' and '.join(drops)}"] if drops else []
     if any(change.pin.kind == "lock" for change in alternative.changes):
         hints.append(f"run `bake lock {image}` to update the lock of the requirements")
+    if any(change.pin.kind == "requirements" for change in alternative.changes):
+        hints.append("change the versions in the requirements, and lock them again")
     return ", and ".join(hints)
 
 

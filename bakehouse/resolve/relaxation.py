@@ -8,7 +8,7 @@ from typing import Literal
 from packaging.requirements import Requirement as Parsed
 
 from bakehouse.catalog.component import DRIVER, Requirement
-from bakehouse.catalog.python_lock import normal_name
+from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.requirements_file import RequiredPackage
 from bakehouse.errors import Location
@@ -18,7 +18,7 @@ from bakehouse.util.yaml_reader import Scalar
 COMMAND = 0
 """Line number of pins that are given on the command line."""
 
-_WHOLE = ("lock", "instance")
+_WHOLE = ("lock", "requirements", "instance")
 """Kinds of pins that can only be dropped."""
 
 
@@ -35,7 +35,7 @@ class Relaxation(IntEnum):
 class Restriction:
     """One requirement of a recipe or of the command line."""
 
-    kind: Literal["base", "component", "variant", "lock", "instance", "driver"]
+    kind: Literal["base", "component", "variant", "lock", "requirements", "instance", "driver"]
     name: str
     value: str
     """Its versions or variants as written; empty for any."""
@@ -79,8 +79,11 @@ def pins_of(recipe: Recipe) -> tuple[Restriction, ...]:
         for requirement in recipe.components
     ]
     pins = [pin for pin in components if not pin.value and not pin.is_given_by_command]
-    if recipe.content.packages:
-        pins.append(Restriction("lock", "requirements", "requirements", recipe.location))
+    limited = limited_packages(recipe)
+    if len(limited) < len(recipe.content.packages):
+        pins.append(Restriction("lock", "lock", "lock", recipe.location))
+    if limited:
+        pins.append(Restriction("requirements", "requirements", "requirements", recipe.location))
     pins += [
         Restriction("variant", name, glob.text, glob.location)
         for name, glob in recipe.variants.items()
@@ -98,19 +101,16 @@ def pins_of(recipe: Recipe) -> tuple[Restriction, ...]:
     return tuple(sorted(pins, key=lambda pin: pin.is_given_by_command))
 
 
-def without_derived_locks(recipe: Recipe) -> Recipe:
-    """Return the recipe without the locked packages that `bake lock` may move if a component changes.
+def limited_packages(recipe: Recipe) -> tuple[Package, ...]:
+    """Return the locked packages that the requirements limit; `bake lock` may move the others.
 
-    What the requirements themselves limit stays, and so do the locks of other tools.
+    `bake lock` does not write the locks of other tools.
     """
-    requirements = recipe.requirements
-    if not recipe.content.packages or requirements is None:
-        return recipe
-    if any(file.is_lock for file in requirements.files):
-        return recipe
+    packages, requirements = recipe.content.packages, recipe.requirements
+    if not packages or requirements is None or any(file.is_lock for file in requirements.files):
+        return packages
     limited = {line.name for line in requirements.read().packages if _is_limited(line)}
-    packages = tuple(item for item in recipe.content.packages if normal_name(item.name) in limited)
-    return replace(recipe, content=replace(recipe.content, packages=packages))
+    return tuple(item for item in packages if normal_name(item.name) in limited)
 
 
 def _is_limited(line: RequiredPackage) -> bool:
@@ -125,6 +125,11 @@ def relax(recipe: Recipe, relaxations: Relaxations) -> Recipe:
         return recipe
     by_place = {(pin.kind, pin.name, pin.location): how for pin, how in relaxations.items()}
     kinds = {pin.kind for pin in relaxations}
+    packages = recipe.content.packages
+    if kinds & {"lock", "requirements"}:
+        limited = limited_packages(recipe)
+        derived = () if "lock" in kinds else tuple(item for item in packages if item not in limited)
+        packages = (*derived, *(() if "requirements" in kinds else limited))
 
     def moved(kind: str, requirement: Requirement) -> Requirement:
         is_relaxed = (kind, requirement.name, requirement.location) in by_place
@@ -155,6 +160,6 @@ def relax(recipe: Recipe, relaxations: Relaxations) -> Recipe:
             for name, glob in recipe.variants.items()
             if ("variant", name, glob.location) not in by_place
         },
-        content=replace(recipe.content, packages=()) if "lock" in kinds else recipe.content,
+        content=replace(recipe.content, packages=packages),
         targets=targets,
     )

@@ -136,10 +136,10 @@ def _variants(name: str, value: str, catalog: Catalog) -> tuple[str, ...]:
 
 
 def with_assumptions(recipe: Recipe, assumptions: Assumptions, catalog: Catalog) -> Recipe:
-    """Return a recipe in which assumptions replace its own values for the same names."""
+    """Return a recipe in which assumptions replace its own versions and targets; its variants stay."""
     base = recipe.base
     names = {requirement.name for requirement in assumptions.components}
-    variants = {name: glob for name, glob in recipe.variants.items() if name not in names}
+    variants = dict(recipe.variants)
     present = {base.name, *(requirement.name for requirement in recipe.components)}
     added = [
         Requirement(name, "", glob.location)
@@ -199,7 +199,7 @@ def resolve_assuming(recipe: Recipe, assumptions: Assumptions, catalog: Catalog)
             hint=_undecided_hint([outcome]),
         )
     message = f"image `{recipe.name}` does not fit with {assumptions}"
-    nearest = search.nearest(_MAX_ALTERNATIVES)
+    nearest = _answers(search, recipe, catalog)
     minimal = conflict_report.minimal_conflict(outcome, search)
     diagnostic = _diagnostic(message, minimal, catalog, nearest, assumptions, f"{recipe.name} ")
     direct = direct_reasons(minimal, outcome.recipe, assumptions.components, catalog)
@@ -209,6 +209,27 @@ def resolve_assuming(recipe: Recipe, assumptions: Assumptions, catalog: Catalog)
             diagnostic, f"it is not known whether image `{recipe.name}` fits with {assumptions}", gaps
         )
     raise ConflictError.of(diagnostic)
+
+
+def _answers(search: AlternativeSearch, recipe: Recipe, catalog: Catalog) -> Alternatives:
+    """Return the closest combinations, without those that only undo the question about an image."""
+    nearest = search.nearest(_MAX_ALTERNATIVES)
+    present = AlternativeSearch(recipe, catalog, 1).attempt({})
+    current = {
+        name: version
+        for choice in (present.all_choices if isinstance(present, Resolution) else ())
+        for name, version in choice.candidate.provided.items()
+    }
+    answers = (
+        way
+        for way in nearest.alternatives
+        if not way.changes_host
+        and any(
+            not change.pin.is_given_by_command or change.value != current.get(change.pin.name)
+            for change in way.changes
+        )
+    )
+    return replace(nearest, alternatives=tuple(answers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +265,7 @@ def summarize_images(
         if gaps := " and ".join(_gaps(assumptions, catalog, recipe)):
             fits.append(ImageFit(recipe.name, None, is_decided=False, lacking=gaps))
             continue
-        nearest = search.nearest(1).alternatives if number < _MAX_SEARCHED else ()
+        nearest = _answers(search, recipe, catalog).alternatives if number < _MAX_SEARCHED else ()
         changes = describe_changes(nearest[0]) if nearest else ""
         fits.append(ImageFit(recipe.name, None, changes))
     return tuple(fits)
@@ -296,8 +317,10 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
     all_nearest = (alternative for _, _, nearest in conflicts for alternative in nearest.alternatives)
     alternatives: list[Alternative] = []
     for alternative in sorted(all_nearest, key=lambda alternative: alternative.rank):
-        if _suits(alternative.resolution) and not any(
-            _is_included(smaller, alternative) for smaller in alternatives
+        if (
+            _suits(alternative.resolution)
+            and not alternative.changes_host
+            and not any(_is_included(smaller, alternative) for smaller in alternatives)
         ):
             alternatives.append(alternative)
     merged = Alternatives(

@@ -202,8 +202,7 @@ candidates for torch:
   2 other releases  are outside the requested range
 
 closest combinations that fit:
-  1 change  torch 2.9 → 2.8        cuda-image 12.6, python 3.11, torch 2.8
-  1 change  without ml.p3.2xlarge  cuda-image 12.8, torch 2.9
+  1 change  torch 2.9 → 2.8  cuda-image 12.6, python 3.11, torch 2.8
 
 hint: run `bake resolve --assume torch=2.8 --assume instance=ml.p3.2xlarge` to see the first one in full
 """
@@ -223,8 +222,9 @@ candidates for torch:
   2 other releases  are outside the requested range
 
 closest combinations that fit:
-  1 change  driver 550.54 → >=570  cuda-image 12.8, torch 2.9
-  1 change  torch 2.9 → 2.8        cuda-image 12.6, python 3.11, torch 2.8
+  1 change  torch 2.9 → 2.8  cuda-image 12.6, python 3.11, torch 2.8
+
+hint: run `bake resolve --assume torch=2.8 --assume driver=550.54` to see the first one in full
 """
     )
 
@@ -249,7 +249,6 @@ candidates for torch:
 
 closest combinations that fit:
   1 change  cuda-image 12.8 → 12.6  cuda-image 12.6, python 3.12, torch 2.7
-  1 change  torch 2.7 → 2.9         cuda-image 12.8, python 3.12, torch 2.9
 """
     )
 

@@ -134,13 +134,17 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
             )
         lines = explanation.lines_text(explain_package.report(origins))
         show(json_report.packages(recipe.name, origins) if json else lines)
-    elif json:
-        show(json_report.explanation(resolution, workspace.catalog, component))
+        return
+    explanations = (
+        (explanation.explain_name(resolution, workspace.catalog, component),)
+        if component
+        else explanation.explain_all(resolution, workspace.catalog)
+    )
+    if json:
+        show(json_report.explanation(resolution, explanations))
     elif component:
-        explained = explanation.explain_name(resolution, workspace.catalog, component)
-        show(explanation.name_report(resolution, explained) + warnings_text([resolution], component))
+        show(explanation.name_report(resolution, explanations[0]) + warnings_text([resolution], component))
     else:
-        explanations = explanation.explain_all(resolution, workspace.catalog)
         show(explanation.overview(resolution, explanations) + warnings_text([resolution]))
 
 

@@ -7,18 +7,10 @@ from pathlib import Path
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.errors import Location
-from bakehouse.resolve.explain import newer_releases
-from bakehouse.resolve.phrases import (
-    demand_reason,
-    first_versions,
-    group_predicate,
-    grouped,
-    reason_location,
-    variants_by_version,
-)
+from bakehouse.resolve.explain import explain_name, why_not_newer
+from bakehouse.resolve.phrases import demand_reason
 from bakehouse.resolve.resolver import Choice, Resolution
 
-_MAX_REASONS = 4
 _MAX_CHARACTERS = 200
 
 
@@ -85,36 +77,16 @@ def parts(resolution: Resolution, catalog: Catalog, places: Places) -> tuple[Par
 def _part(choice: Choice, resolution: Resolution, catalog: Catalog, places: Places) -> Part:
     candidate = choice.candidate
     reasons = [demand_reason(demand) for demand in choice.demands]
-    newest = catalog.components[choice.name].releases[0].version
+    explanation = explain_name(resolution, catalog, choice.name)
+    newer = () if explanation.is_newest else why_not_newer(explanation, resolution)
     return Part(
         name=choice.name,
         version=choice.version,
         variant=candidate.variant.name,
         provides=dict(choice.spec.provides),
-        newest=newest,
+        newest=explanation.newest,
         source=candidate.release.source,
         place=places.index(candidate.release.location),
         why=tuple(Why(reason.text, places.index(reason.location)) for reason in reasons if reason.location),
-        newer=_newer(choice, resolution, catalog, places) if newest != choice.version else (),
+        newer=tuple(Why(line.text, places.index(line.locations[0])) for line in newer),
     )
-
-
-def _newer(choice: Choice, resolution: Resolution, catalog: Catalog, places: Places) -> tuple[Why, ...]:
-    newer = newer_releases(choice, resolution, catalog)
-    lines = [
-        (f"not {first_versions(versions)}: outside the requested range", requirement.location)
-        for requirement, versions in newer.excluded.items()
-        if versions
-    ]
-    if newer.without_variant:
-        pattern = resolution.recipe.variants[choice.name]
-        text = f"not {first_versions(newer.without_variant)}: no variant {pattern.text}"
-        lines.append((text, pattern.location))
-    lines += [
-        (
-            f"not {first_versions(variants_by_version(group))}: {group_predicate(group)}",
-            reason_location(group[0]),
-        )
-        for group in grouped(newer.refusals)[:_MAX_REASONS]
-    ]
-    return tuple(Why(text, places.index(location)) for text, location in lines)
