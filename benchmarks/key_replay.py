@@ -57,7 +57,7 @@ def image_keys(directory: Path, recorded: str) -> Keys:
     platform = next((name for target in platforms for name in target.get("platforms", ())), "linux/amd64")
     text = (directory / "Dockerfile").read_text()
     read = read_steps(text, tree_of(directory, "inputs", "files"), platform=platform)
-    return Keys(recorded, read.image, read.layers)
+    return Keys(recorded, read.image, tuple(layer.key for layer in read.layers))
 
 
 def commits(first: str, last: str) -> list[str]:

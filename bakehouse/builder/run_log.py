@@ -1,18 +1,14 @@
-"""Record of the highest level that each image reached: `runs.json`, written atomically.
+"""Record of the smoke tests of images: `runs.json`, written atomically.
 
-Runs are recorded in the project's state directory on this machine. `bake render` copies them to `images/`,
-to be committed with the table of images. So a build alone does not change committed files.
-
-A run counts only while the build key of the image stays the same: a change of the recipe, a component or a
-template resets the image to `rendered`. Its smoke-test results then no longer count.
+They are recorded in the project's state directory on this machine. `bake render` copies them to `images/`, to
+be committed with the table of images. They count only while the build key of the image stays the same.
 """
 
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import date
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +27,6 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _FORMAT_KEY = "$format"
 """Field with the number of the format; no image has this name."""
-
-
-class Level(StrEnum):
-    """Levels of runs, the highest first."""
-
-    BUILT = "built"
-    REHEARSED = "rehearsed"
-    RENDERED = "rendered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +54,11 @@ class SmokeRun:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Highest run of an image."""
+    """The smoke test of an image; none in records of Bakehouse 0.1.0 about builds and rehearsals."""
 
-    level: Level
     key: str
-    """Build key of the real image, also for a rehearsal."""
+    """Build key of the image."""
     date: str
-    stubs: tuple[str, ...] = ()
-    """Components that were stubs."""
     smoke: SmokeRun | None = None
 
 
@@ -104,27 +89,10 @@ def _load(path: Path) -> dict[str, tuple[Run, Any]]:
         ) from error
 
 
-def level(image: "Image", runs: Mapping[str, Run]) -> Level:
-    """Return the level of an image as it is planned now."""
-    return level_of(image.name, image.key, runs)
-
-
-def level_of(name: str, key: str | None, runs: Mapping[str, Run]) -> Level:
-    """Return the level of the image with a build key."""
-    run = runs.get(name)
-    return run.level if run and run.key == key else Level.RENDERED
-
-
 def smoke_run(image: "Image", runs: Mapping[str, Run]) -> SmokeRun | None:
     """Return the smoke-test results of an image as it is planned now."""
     run = runs.get(image.name)
     return run.smoke if run and run.key == image.key else None
-
-
-def outdated_run(image: "Image", runs: Mapping[str, Run]) -> Run | None:
-    """Return the run of an image before its last change; None if the run is current."""
-    run = runs.get(image.name)
-    return run if run and run.key != image.key else None
 
 
 def record_runs(directory: Path, new: Mapping[str, Run], locks: Path) -> None:
@@ -135,39 +103,17 @@ def record_runs(directory: Path, new: Mapping[str, Run], locks: Path) -> None:
         merged = merge_runs(old, new)
         if merged != old:
             objects = {
-                name: recorded[name][1] if run == old.get(name) else _as_object(run)
+                name: recorded[name][1] if run == old.get(name) else asdict(run)
                 for name, run in sorted(merged.items())
             }
             document = {_FORMAT_KEY: _FORMAT, **objects}
             write_whole(directory / "runs.json", json.dumps(document, indent=1) + "\n")
 
 
-def _as_object(run: Run) -> dict[str, Any]:
-    record = asdict(run)
-    if run.smoke is None:
-        del record["smoke"]
-    return record
-
-
 def merge_runs(old: Mapping[str, Run], new: Mapping[str, Run]) -> dict[str, Run]:
-    """Merge runs. A rehearsal does not replace a build with the same key, nor an older run a newer one.
-
-    A build keeps its smoke-test results until newer ones of the same key replace them.
-    """
-    merged = dict(old)
-    for name, run in new.items():
-        last = old.get(name)
-        if last and last.key == run.key and last.level in (Level.BUILT, run.level):
-            if run.smoke and (last.smoke is None or last.smoke.date <= run.smoke.date):
-                merged[name] = replace(last, smoke=run.smoke)
-            continue
-        if last is None or last.date <= run.date:
-            merged[name] = run
-    return merged
-
-
-def built_run(image: "Image", today: date) -> Run:
-    return Run(Level.BUILT, image.key, today.isoformat())
+    """Merge runs: newer results replace older ones."""
+    newer = {name: run for name, run in new.items() if name not in old or old[name].date <= run.date}
+    return {name: run for name, run in {**old, **newer}.items() if run.smoke}
 
 
 def smoked_run(image: "Image", outcomes: Sequence[tuple[str, "Outcome"]], today: date) -> Run:
@@ -177,7 +123,7 @@ def smoked_run(image: "Image", outcomes: Sequence[tuple[str, "Outcome"]], today:
     counts = Counter(outcome for _, outcome in outcomes)
     failed = tuple(name for name, outcome in outcomes if outcome is Outcome.FAILED)
     smoke = SmokeRun(today.isoformat(), counts[Outcome.PASSED], counts[Outcome.NOT_TESTED], failed)
-    return replace(built_run(image, today), smoke=smoke)
+    return Run(image.key, today.isoformat(), smoke)
 
 
 def is_rerun(new: Run, last: Run | None) -> bool:
@@ -189,7 +135,3 @@ def is_rerun(new: Run, last: Run | None) -> bool:
         and new.smoke is not None
         and new.smoke.checks >= last.smoke.checks
     )
-
-
-def rehearsed_run(image: "Image", stubs: tuple[str, ...], today: date) -> Run:
-    return Run(Level.REHEARSED, image.key, today.isoformat(), stubs)

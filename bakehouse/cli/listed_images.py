@@ -1,17 +1,21 @@
-"""Images as `list --json` prints them, with values that are kept for the next process."""
+"""Images as `list --json` prints them, with values that are kept for the next process.
+
+How far an image was made is that of its committed keys, so that a list renders nothing.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
-from bakehouse.builder import run_log
 from bakehouse.catalog import cache
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe
+from bakehouse.evidence.image_state import ImageState, image_state, known_layers, state_of
+from bakehouse.plan import image_keys
 from bakehouse.plan.workspace import Workspace
 
 Json = dict[str, Any]
-Facts = dict[str, tuple[Json, str | None]]
-"""Values that follow from the recipe of each image, and its build key; no key if no versions satisfy it."""
+Facts = dict[str, tuple[Json, bool]]
+"""Values that follow from the recipe of each image, and whether versions satisfy it."""
 
 
 def report(workspace: Workspace, recipes: Sequence[Recipe]) -> list[Json]:
@@ -26,25 +30,47 @@ def report(workspace: Workspace, recipes: Sequence[Recipe]) -> list[Json]:
         facts = cache.derived("images", settings, lambda: _facts(workspace, recipes), below)
     else:
         facts = _facts(workspace, recipes)
-    runs = run_log.merge_runs(run_log.load_runs(project.images), run_log.load_runs(project.state))
-    rows = []
+    possible = [recipe for recipe in recipes if facts[recipe.name][1]]
+    states = image_states(workspace, possible)
+    return [
+        {
+            **facts[recipe.name][0],
+            "committed": project.commits(recipe.name),
+            "run": states[recipe.name].level.value if recipe.name in states else None,
+            "reproducible": not states[recipe.name].differ if recipe.name in states else None,
+        }
+        for recipe in recipes
+    ]
+
+
+def image_states(workspace: Workspace, recipes: Sequence[Recipe]) -> dict[str, ImageState]:
+    """Return the states of images by their committed keys; own images without them are planned."""
+    from bakehouse.pipeline.image_docs import resolved
+    from bakehouse.plan.workspace import plan_resolutions, select_own
+
+    rows = known_layers(workspace.project)
+    if not rows:
+        return {recipe.name: ImageState(0) for recipe in recipes}
+    keys = image_keys.read(workspace.project.images)
+    own = {recipe.name for recipe in select_own(workspace).recipes if recipe.name not in keys}
+    resolutions = (resolved(recipe, workspace) for recipe in recipes if recipe.name in own)
+    planned = [*filter(None, resolutions)]
+    images = plan_resolutions(workspace, planned).images if planned else ()
+    states = {image.name: state_of(image, rows) for image in images}
     for recipe in recipes:
-        row, key = facts[recipe.name]
-        level = run_log.level_of(recipe.name, key, runs).value if key else None
-        rows.append({**row, "committed": project.commits(recipe.name), "run": level})
-    return rows
+        if known := keys.get(recipe.name):
+            states[recipe.name] = image_state(known.key, known.layers, recipe.platform, rows)
+        else:
+            states.setdefault(recipe.name, ImageState(0))
+    return states
 
 
 def _facts(workspace: Workspace, recipes: Sequence[Recipe]) -> Facts:
     from bakehouse.cli.json_report import warnings
-    from bakehouse.pipeline import image_docs
-    from bakehouse.plan.workspace import plan_resolutions, raise_failures
+    from bakehouse.pipeline.image_docs import resolved
+    from bakehouse.pipeline.image_table import ImageRow
 
-    resolutions = [*filter(None, (image_docs.resolved(recipe, workspace) for recipe in recipes))]
-    images = plan_resolutions(workspace, resolutions).images
-    raise_failures(workspace)
-    rows = image_docs.collect_rows(workspace, recipes, resolutions, images)
-    keys = {image.name: image.key for image in images}
+    rows = [ImageRow(recipe, resolved(recipe, workspace), ImageState(0)) for recipe in recipes]
     return {
         row.recipe.name: (
             {
@@ -57,7 +83,7 @@ def _facts(workspace: Workspace, recipes: Sequence[Recipe]) -> Facts:
                 "versions": row.versions,
                 "warnings": warnings(row.resolution) if row.resolution else [],
             },
-            str(keys[row.recipe.name]) if row.resolution else None,
+            row.resolution is not None,
         )
         for row in rows
     }

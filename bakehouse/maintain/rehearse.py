@@ -2,18 +2,19 @@
 
 import contextlib
 import sys
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
 
 from bakehouse.builder import rehearse as rehearsal
-from bakehouse.builder import run_log
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_inputs import build_inputs
 from bakehouse.builder.progress import Progress
 from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
+from bakehouse.builder.stub_plan import Rehearsal
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.errors import EngineError
-from bakehouse.pipeline.build import platforms_of, record_runs, runnable_plan
+from bakehouse.evidence import step_layers
+from bakehouse.evidence.step_layers import StepLayer
+from bakehouse.pipeline.build import platforms_of, runnable_plan
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.planner import bootstrapped_bases
 from bakehouse.plan.workspace import Selection, Workspace
@@ -42,17 +43,17 @@ def rehearse(
         )
         inputs = build_inputs(project, progress.report, rehearsal.step_needs(plan.images), downloads)
         context = BuildContext(project, engine, progress, downloads, stack.enter_context(inputs))
-        return rehearsal.run_rehearsals(
-            prepared, debian, context, lambda rehearsed: record_runs(workspace, _runs(rehearsed))
-        )
+
+        def record(rehearsed: Sequence[Rehearsed]) -> None:
+            rows = [row for item in rehearsed for row in _rows(item.rehearsal)]
+            step_layers.record(project.state, rows, project.state / "locks")
+
+        return rehearsal.run_rehearsals(prepared, debian, context, record)
 
 
-def _runs(rehearsed: Sequence[Rehearsed]) -> dict[str, run_log.Run]:
-    today = datetime.now(UTC).date()
-    return {
-        item.rehearsal.real.name: run_log.rehearsed_run(item.rehearsal.real, item.rehearsal.stubs, today)
-        for item in rehearsed
-    }
+def _rows(done: Rehearsal) -> Iterable[StepLayer]:
+    components = {need.part.component for need, _ in done.files}
+    return step_layers.rehearsed_rows(done.real, done.real.base_part.component, components)
 
 
 def _debian(workspace: Workspace) -> BootstrappedBase:

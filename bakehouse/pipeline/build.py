@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from bakehouse.analysis import size_check
-from bakehouse.builder import base_image, build_log, prefetch, remote_builders, run_log
+from bakehouse.builder import base_image, build_log, prefetch, remote_builders
 from bakehouse.builder import build as builder
 from bakehouse.builder.build_context import BuildOptions
 from bakehouse.builder.build_inputs import Downloads
@@ -19,7 +19,9 @@ from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cluster import smoke_report
 from bakehouse.engine import emulation, provision
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
+from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError, NotReleasableError, Problems, UsageError
+from bakehouse.evidence import step_layers
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFiles, debs
 from bakehouse.ledger.store import follow_renames
@@ -82,8 +84,7 @@ def build_plan(
         built = builder.build_images(project, plan.images, engine, progress, options)
         times = build_log.Build(began.isoformat(), ", ".join(builders), progress.steps())
         build_log.record_build(times, project.state)
-    today = datetime.now(UTC).date()
-    record_runs(workspace, {item.image.name: run_log.built_run(item.image, today) for item in built})
+        record_layers(project, built, engine)
     require_budgets(workspace, built, report)
     return built
 
@@ -211,16 +212,12 @@ def platforms_of(images: Iterable[Image]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(image.platform for image in images))
 
 
-def record_runs(workspace: Workspace, runs: Mapping[str, run_log.Run]) -> None:
-    """Record how far images were run. A user's project records only its own images."""
-    project = workspace.project
-    own = {
-        name: run
-        for name, run in runs.items()
-        if workspace.recipes[name].location.path.resolve().is_relative_to(project.root)
-    }
-    if own:
-        run_log.record_runs(project.state, own, project.state / "locks")
+def record_layers(project: ProjectSettings, built: Iterable[BuiltImage], engine: Engine) -> None:
+    """Record the layers that the steps of images gave."""
+    rows = [
+        row for item in built for row in step_layers.built_rows(item.image, engine.read_config(item.stored))
+    ]
+    step_layers.record(project.state, rows, project.state / "locks")
 
 
 def require_budgets(workspace: Workspace, built: Sequence[BuiltImage], report: Reporter) -> None:

@@ -5,10 +5,11 @@ from difflib import unified_diff
 from pathlib import Path
 
 from bakehouse.builder import run_log
-from bakehouse.builder.run_log import Level
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import StaleError
+from bakehouse.evidence import step_layers
+from bakehouse.evidence.image_state import ImageState, known_layers, state_of
 from bakehouse.ledger import image_uris, releases
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline.image_page import ImagePage, page
@@ -19,6 +20,7 @@ from bakehouse.plan.workspace import Workspace, plan_resolutions, select_own
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import is_file, read_text, write_whole
 from bakehouse.util.oci import is_loopback
+from bakehouse.util.terminal import Reporter
 
 _MAX_LINES = 20
 
@@ -31,13 +33,14 @@ def collect_rows(
     *,
     committed: bool = False,
 ) -> tuple[ImageRow, ...]:
-    """Return a row for each recipe, with its current versions and their furthest run.
+    """Return a row for each recipe, with its current versions and what is known of their layers.
 
     `resolutions` and `images` are what the command has resolved and planned already. With `committed`, only
-    committed runs count.
+    committed results count.
     """
     project = workspace.project
     runs = run_log.load_runs(project.images)
+    layers = known_layers(project, committed=committed)
     if not committed:
         runs = run_log.merge_runs(runs, run_log.load_runs(project.state))
     given = {resolution.recipe.name: resolution for resolution in resolutions}
@@ -49,8 +52,7 @@ def collect_rows(
         ImageRow(
             recipe,
             resolution,
-            run_log.level(planned[recipe.name], runs) if resolution else Level.RENDERED,
-            run_log.outdated_run(planned[recipe.name], runs) if resolution else None,
+            state_of(planned[recipe.name], layers) if resolution else ImageState(0),
             run_log.smoke_run(planned[recipe.name], runs) if resolution else None,
             project.commits(recipe.name),
         )
@@ -72,15 +74,14 @@ def pages(workspace: Workspace, images: Iterable[Image]) -> tuple[RenderedFile, 
     Releases in a registry of this machine are left out, because readers of the page cannot pull them.
     """
     directory = workspace.project.images
-    runs = run_log.load_runs(directory)
+    runs, layers = run_log.load_runs(directory), known_layers(workspace.project, committed=True)
     return tuple(
         RenderedFile(
             f"{image.name}/{PAGE}",
             page(
                 ImagePage(
                     image,
-                    run_log.level(image, runs),
-                    run_log.outdated_run(image, runs),
+                    state_of(image, layers),
                     _shared_release(workspace.project, image.name),
                     run_log.smoke_run(image, runs),
                 )
@@ -108,6 +109,25 @@ def record_runs(workspace: Workspace) -> None:
     project = workspace.project
     if _is_kept(_path(workspace)):
         run_log.record_runs(project.images, run_log.load_runs(project.state), project.state / "locks")
+
+
+def write_layers(workspace: Workspace, images: Iterable[Image], report: Reporter) -> None:
+    """Copy what is known of the steps of all images to `images/`, in a project that keeps the table."""
+    project = workspace.project
+    if not _is_kept(_path(workspace)):
+        return
+    rows = step_layers.asked(step_layers.read(project.images) | step_layers.read(project.state), images)
+    path = project.images / step_layers.FILE
+    if not rows and not is_file(path):
+        return
+    text = step_layers.text_of(rows)
+    if not is_file(path) or read_text(path) != text:
+        write_whole(path, text)
+        report(f"wrote images/{step_layers.FILE}")
+    attributes = project.images / ".gitattributes"
+    lines = read_text(attributes, errors="replace") if is_file(attributes) else ""
+    if step_layers.ATTRIBUTES not in lines:
+        write_whole(attributes, f"{lines}{step_layers.ATTRIBUTES}")
 
 
 def write_table(

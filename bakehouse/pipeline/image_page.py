@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bakehouse.builder.run_log import Level, Run, SmokeRun
+from bakehouse.builder.run_log import SmokeRun
+from bakehouse.evidence.image_state import ImageState, Level
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.dockerfile import PAGE_BANNER
 from bakehouse.plan.model import Image
@@ -21,7 +22,7 @@ _NAMES = {
 }
 _RUN = {
     Level.BUILT: "built with the real packages",
-    Level.REHEARSED: "rehearsed: all build steps ran, with stubs for unavailable files",
+    Level.REHEARSED: "rehearsed: all build steps ran, with stubs for",
 }
 
 
@@ -30,9 +31,7 @@ class ImagePage:
     """Content of the page of an image."""
 
     image: Image
-    level: Level
-    outdated_run: Run | None
-    """How far an earlier version of it was run."""
+    state: ImageState
     release: ReleaseRecord | None
     """The current release in a registry that readers of the page can reach."""
     smoke: SmokeRun | None = None
@@ -95,15 +94,15 @@ def _sizes(content: ImagePage) -> list[tuple[str, ...]]:
 
 
 def _tests(content: ImagePage) -> str:
-    earlier, release = content.outdated_run, content.release
+    state, release = content.state, content.release
     facts = []
-    if content.level is not Level.RENDERED:
-        facts.append(_RUN[content.level])
+    if state.level is not Level.RENDERED:
+        facts.append(f"{_RUN[state.level]} {format_names(state.stubs)}".rstrip())
+    if state.differ:
+        facts.append("not reproducible: a step gave different layers")
     if smoke := content.smoke:
         names = f": {format_names(smoke.failed)}" if smoke.failed else ""
         facts.append(f"smoke test of {smoke.date}: {smoke.summary}{names}")
-    if earlier:
-        facts.append(f"{earlier.level.value} on {earlier.date}, before it last changed")
     if release:
         passed = sum(check.outcome == "passed" for check in release.checks)
         facts.append(f"the released image passed {format_count(passed, 'smoke check')}")

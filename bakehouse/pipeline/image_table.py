@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bakehouse.builder.run_log import Level, Run, SmokeRun
+from bakehouse.builder.run_log import SmokeRun
 from bakehouse.catalog.recipe import Recipe
+from bakehouse.evidence.image_state import ImageState, Level
 from bakehouse.pipeline.image_page import markdown_table
 from bakehouse.plan.dockerfile import PAGE_BANNER
 from bakehouse.resolve.resolver import Resolution
@@ -31,9 +32,7 @@ class ImageRow:
 
     recipe: Recipe
     resolution: Resolution | None
-    level: Level
-    earlier: Run | None = None
-    """How far an earlier version of it was run."""
+    state: ImageState
     smoke: SmokeRun | None = None
     is_committed: bool = True
     """Its rendered files are committed, and not only its key."""
@@ -41,11 +40,7 @@ class ImageRow:
     @property
     def run(self) -> str:
         """How far it was run, as text."""
-        if self.smoke:
-            return f"{self.level.value}; {self.smoke.summary}"
-        if self.earlier is None:
-            return self.level.value
-        return f"{self.level.value} ({self.earlier.level.value} {self.earlier.date}, changed since)"
+        return f"{self.state.text}; {self.smoke.summary}" if self.smoke else self.state.text
 
     @property
     def versions(self) -> dict[str, str] | None:
@@ -71,18 +66,19 @@ def table(rows: Iterable[ImageRow]) -> str:
     families: dict[str, list[ImageRow]] = {}
     for row in rows:
         families.setdefault(row.recipe.family, []).append(row)
-    levels = [row.level for family in families.values() for row in family]
-    counts = f"{_counts(levels)}."
-    if earlier := [row.earlier.level for family in families.values() for row in family if row.earlier]:
-        counts += f" Earlier versions of the rendered ones: {_counts(earlier)}."
-    images = format_count(len(levels), "image")
+    states = [row.state for family in families.values() for row in family]
+    counts = _counts(state.level for state in states)
+    if differ := sum(bool(state.differ) for state in states):
+        counts += f"; {differ} not reproducible"
+    images = format_count(len(states), "image")
     recipes = format_count(len(families), "recipe")
     blocks = [
-        f"{BANNER}\n\n# Images\n\n{images} of {recipes}; {counts}\n\n"
-        "- built: with the real packages; the number of checks is that of the last smoke test\n"
-        "- rehearsed: all build steps ran, with stubs for unavailable files\n"
-        "- rendered: not run since the recipe, a component or a shared template changed; the date is that\n"
-        "  of an earlier run\n"
+        f"{BANNER}\n\n# Images\n\n{images} of {recipes}; {counts}.\n\n"
+        "- built: all layers were made from the real files; the checks are those of the last smoke test\n"
+        "- rehearsed: all build steps ran, some or all of them with stubs for unavailable files\n"
+        "- rendered: some build steps never ran with their present inputs\n"
+        "- not pinned: some steps read what no checksum pins, so their results are not known\n"
+        "- not reproducible: a step gave different layers\n"
     ]
     blocks += [_section(name, family) for name, family in sorted(families.items())]
     return "\n".join(blocks)

@@ -18,6 +18,8 @@ def write(selection: Selection, report: Reporter) -> tuple[RenderedFile, ...]:
     _report_none(selection, report)
     follow_renames(workspace.project, selection.recipes, report)
     image_docs.record_runs(workspace)
+    if _is_whole(selection):
+        image_docs.write_layers(workspace, keyed.plan.images, report)
     pages = image_docs.pages(workspace, plan.images)
     rendered = render_images(workspace, plan, report, _orphans(selection), pages)
     _write_keys(keyed, report)
@@ -56,12 +58,13 @@ def _keys(keyed: Selection) -> tuple[str, str]:
     workspace = keyed.workspace
     path = workspace.project.images / image_keys.FILE
     old = read_text(path, errors="replace") if is_file(path) else ""
+    kept = image_keys.read(path.parent)
     if not workspace.project.commit:
         return (old if image_keys.is_ours(old) else ""), ""
     own = {recipe.name for recipe in select_own(workspace).recipes}
     own.update(*(broken.names for broken in workspace.broken))
     images = (image for image in keyed.plan.images if image.name in own)
-    return old, image_keys.text(images, image_keys.parse(old), own)
+    return old, image_keys.text(images, kept, own)
 
 
 def _write_keys(keyed: Selection, report: Reporter) -> None:

@@ -23,7 +23,7 @@ from bakehouse.errors import Diagnostic, Problems, RecipeError, SmokeError, Usag
 from bakehouse.jobs.job_images import find_record
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.ledger.releases import ReleaseRecord
-from bakehouse.pipeline.build import ensure_built, platforms_of, record_runs
+from bakehouse.pipeline.build import ensure_built, platforms_of
 from bakehouse.plan.model import DESCRIPTION_LABEL, Image, RegistryBase
 from bakehouse.plan.workspace import Selection, Workspace
 from bakehouse.publish import promote
@@ -105,7 +105,7 @@ def smoke_images(
             outcomes = [(check.name, check.outcome) for check in result.checks]
             smoked = run_log.smoked_run(item.image, outcomes, datetime.now(UTC).date())
             if not options.only or run_log.is_rerun(smoked, run_log.load_runs(state).get(item.image.name)):
-                record_runs(workspace, {item.image.name: smoked})
+                run_log.record_runs(state, {item.image.name: smoked}, state / "locks")
             if options.report_file:
                 smoke_report.write(result, options.report_file, sign)
             results.append(result)

@@ -18,6 +18,7 @@ from bakehouse.plan.planner import make_plan
 from bakehouse.plan.recipe_diff import recipe_differences
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
+from bakehouse.util import file_format
 from bakehouse.util.json_reader import parse_json
 
 _FILES = (image_lock.FILE, dockerfile.FILE)
@@ -127,7 +128,10 @@ def keys_at(project: ProjectSettings, revision: str) -> dict[str, object]:
     directory, names = project.images.name, (image_lock.FILE, image_keys.FILE)
     files = git_history.files_at(project.root, revision, directory, names)
     every = files.pop(f"{directory}/{image_keys.FILE}", b"").decode(errors="replace")
-    keys: dict[str, object] = {**image_keys.parse(every)} if image_keys.is_ours(every) else {}
+    keys: dict[str, object] = {}
+    if image_keys.is_ours(every):
+        with file_format.reading(project.images / image_keys.FILE):
+            keys |= {name: known and known.key for name, known in image_keys.parse(every).items()}
     for path, content in files.items():
         if path.endswith(f"/{image_lock.FILE}"):
             keys[PurePosixPath(path).parent.name] = _key(content)

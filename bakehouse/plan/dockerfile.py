@@ -32,7 +32,7 @@ from bakehouse.plan.model import (
 )
 from bakehouse.plan.sandbox import sandbox
 from bakehouse.plan.step_keys import DockerfileKeys, FileContent, Tree, file_content, read_steps
-from bakehouse.plan.unpinned import unpinned_inputs
+from bakehouse.plan.unpinned import layer_keys, unpinned_inputs
 from bakehouse.util.files import (
     is_directory,
     names_in,
@@ -157,8 +157,14 @@ def _with_keys(image: Image, templates: Mapping[str, str]) -> Image:
         replace(stage, key=_stage_key(stage, text, keys, contents))
         for stage, text in zip(image.stages, texts, strict=True)
     )
-    key = key_with_code(keys.image, image.content)
-    return replace(image, stages=stages, recipe_key=keys.image, key=key, rendered=rendered)
+    return replace(
+        image,
+        stages=stages,
+        recipe_key=keys.image,
+        key=key_with_code(keys.image, image.content),
+        layer_keys=layer_keys(image, keys),
+        rendered=rendered,
+    )
 
 
 def _stage_key(stage: Stage, text: _StageText, keys: DockerfileKeys, contents: Tree) -> StageKey:

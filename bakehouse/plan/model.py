@@ -33,6 +33,18 @@ DNF_TEMPLATE = "dnf.j2"
 
 
 @dataclass(frozen=True, slots=True)
+class ImageLayer:
+    """A layer above the base of an image, by the key of the step that makes it."""
+
+    key: str
+    """The first 32 digits of the key; empty for training code, which committed keys do not cover."""
+    is_pinned: bool = True
+    """False if the step, or one below it, reads what nothing pins: then the key does not tell its result."""
+    stages: tuple[str, ...] = ()
+    """The stages with steps that it builds on, the one that it is a copy of first."""
+
+
+@dataclass(frozen=True, slots=True)
 class BootstrappedBase:
     """A base that BuildKit makes from locked Debian packages."""
 
@@ -298,6 +310,8 @@ class Image:
     recipe_key: ImageKey = ImageKey("")
     """Key without the training code. Committed files contain it, so editing code does not change them."""
     key: ImageKey = ImageKey("")
+    layer_keys: tuple[ImageLayer, ...] = ()
+    """The layers above the base, lowest first; empty for images without keys."""
     rendered: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
     """The Dockerfile and its inputs that the keys are of, by path; None for images without keys."""
     labels: Mapping[str, str] = field(default_factory=dict)

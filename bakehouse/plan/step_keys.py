@@ -50,15 +50,28 @@ class BuildStep:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerStep:
+    """The step that makes a layer of the last stage."""
+
+    key: StepKey
+    needs: frozenset[StepKey]
+    """Keys of all steps and images that it builds on, without its own. Linked copies need none below them."""
+    source: str = ""
+    """The stage that a copy reads."""
+
+
+@dataclass(frozen=True, slots=True)
 class DockerfileKeys:
     """Keys of the last stage of a Dockerfile and of what it needs."""
 
     steps: tuple[BuildStep, ...]
     """In their order. Copies with `--link` are left out, because BuildKit only lists their layers."""
-    layers: tuple[StepKey, ...]
-    """The step that makes each layer above the base, lowest first. Linked ones depend on none below."""
+    layers: tuple[LayerStep, ...]
+    """The step that makes each layer above the base, lowest first."""
     stages: Mapping[str, StageKey]
     """Keys of all stages by name."""
+    images: Mapping[str, StepKey]
+    """Keys of the images that stages start from or read, by name."""
     image: ImageKey
 
 
@@ -69,7 +82,7 @@ class _State:
     files: str
     """Key of the last step, or of the base."""
     needs: frozenset[StepKey] = frozenset()
-    layers: tuple[StepKey, ...] = ()
+    layers: tuple[LayerStep, ...] = ()
     tree: Tree | None = None
     """All files, if they were only copied from known ones."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -148,6 +161,7 @@ class _Reader:
         self._globals: dict[str, str] = {}
         self._states: dict[str, _State] = {}
         self._steps: list[BuildStep] = []
+        self._images: dict[str, StepKey] = {}
         self._stage, self._count = "", 0
         self._has_command = False
 
@@ -156,7 +170,7 @@ class _Reader:
         stages = {name: StageKey(state.files) for name, state in self._states.items()}
         steps = tuple(step for step in self._steps if step.key in last.needs)
         image = key_of(last.files, {**last.configuration})
-        return DockerfileKeys(steps, last.layers, stages, ImageKey(image))
+        return DockerfileKeys(steps, last.layers, stages, self._images, ImageKey(image))
 
     def read(self, instruction: Instruction, end: int) -> None:
         """Add an instruction that ends with a line."""
@@ -196,7 +210,9 @@ class _Reader:
         """Return a named context or an image. Two names of one digest are the same image."""
         if (tree := self._contexts.get(name.lower())) is not None:
             return _State(_content(tree, "/"), tree=tree)
-        return _State(key_of("image", name.partition("@")[2] or name, self._platform, *flags))
+        key = StepKey(key_of("image", name.partition("@")[2] or name, self._platform, *flags))
+        self._images[name] = key
+        return _State(key, frozenset({key}))
 
     def _argument_values(self, instruction: Instruction, known: Mapping[str, str]) -> dict[str, str]:
         values: dict[str, str] = {}
@@ -211,9 +227,17 @@ class _Reader:
         return values
 
     def _with_step(
-        self, state: _State, end: int, key: str, needs: frozenset[StepKey], *, linked: bool = False
+        self,
+        state: _State,
+        end: int,
+        key: str,
+        needs: frozenset[StepKey],
+        source: str = "",
+        *,
+        linked: bool = False,
     ) -> _State:
         step = StepKey(key)
+        layer = LayerStep(step, needs if linked else needs | state.needs, source)
         if linked:
             files = key_of(state.files, step)
             needs |= state.needs
@@ -221,7 +245,7 @@ class _Reader:
             files = step
             needs |= {*state.needs, step}
             self._steps.append(BuildStep(step, self._stage, end, needs))
-        return replace(state, files=files, needs=needs, layers=(*state.layers, step), tree=None)
+        return replace(state, files=files, needs=needs, layers=(*state.layers, layer), tree=None)
 
     def _run(self, instruction: Instruction, state: _State) -> tuple[str, frozenset[StepKey]]:
         needs: frozenset[StepKey] = frozenset()
@@ -287,9 +311,8 @@ class _Reader:
         # What a source means then depends on its text
         texts = () if is_plain else (instruction.keyword, instruction.bodies, sources)
         copied = ("copy", contents, place, own, texts)
-        new = self._with_step(
-            state, end, key_of(*(copied if linked else (state.files, *copied))), needs, linked=linked
-        )
+        key = key_of(*(copied if linked else (state.files, *copied)))
+        new = self._with_step(state, end, key, needs, name or "", linked=linked)
         origin = self._stage_or_image(name)
         known = self._context if origin is None else origin.tree
         if state.tree is None or known is None or not is_plain:

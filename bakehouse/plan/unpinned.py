@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 from bakehouse.catalog.pins import FILE
 from bakehouse.errors import Diagnostic, Location
-from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
+from bakehouse.plan.model import BootstrappedBase, Image, ImageLayer, RegistryBase
+from bakehouse.plan.step_keys import DockerfileKeys, StepKey
 from bakehouse.util.format import format_count
+
+KEY_DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,35 @@ def _published(image: Image) -> Iterator[UnpinnedInput]:
             yield UnpinnedInput(f"packages of {manager} in build stages", by_base=image.uses_dnf)
     if steps := image.content.run:
         yield UnpinnedInput(f"{format_count(len(steps), 'step')} of `run`, with network")
+
+
+def layer_keys(image: Image, keys: DockerfileKeys) -> tuple[ImageLayer, ...]:
+    """Return the layers of an image above its base, by the keys of its Dockerfile."""
+    unpinned = {*_unpinned_steps(image, keys)}
+    code = {step.key for step in keys.steps if step.stage == "files"} if image.content.code else set()
+    layers = []
+    for layer in keys.layers:
+        below = {layer.key, *layer.needs}
+        names = dict.fromkeys([layer.source, *(step.stage for step in keys.steps if step.key in below)])
+        key = "" if below & code else layer.key[:KEY_DIGITS]
+        layers.append(ImageLayer(key, not below & unpinned, tuple(filter(None, names))))
+    return tuple(layers)
+
+
+def _unpinned_steps(image: Image, keys: DockerfileKeys) -> Iterator[StepKey]:
+    """Yield the keys of images without a digest, and of all steps that may read what nothing pins."""
+    made = image.base.reference if isinstance(image.base, BootstrappedBase) and image.locks_apt else ""
+    yield from (key for name, key in keys.images.items() if "@" not in name and name != made)
+    last = keys.steps[-1].stage if keys.steps else ""
+    open_apt = isinstance(image.base, RegistryBase) and (image.uses_dnf or not image.locks_apt)
+    files = {*image.unpinned}
+    names = {stage.name for stage in image.stages if files & {*stage.artifacts.values()}}
+    names |= {stage.name for stage in image.stages if open_apt and stage.build_apt}
+    # Steps of the toolchain, and of the image itself
+    places = {*(["toolchain"] if open_apt else []), *([last] if open_apt or image.content.run else [])}
+    for step in keys.steps:
+        if step.stage in places or any(f"{step.stage}-".startswith(f"{name}-") for name in names):
+            yield step.key
 
 
 def unpinned_lines(images: tuple[Image, ...]) -> tuple[str, ...]:

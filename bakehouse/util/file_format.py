@@ -1,13 +1,18 @@
 """Format numbers of the files that Bakehouse writes."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from bakehouse import __version__
+from bakehouse.errors import Location, RecipeError
 
 KEY, WRITER = "format", "bakehouse"
 """Fields with the number of the format, and with the version of Bakehouse that wrote the file."""
 UPGRADE = "upgrade Bakehouse; nothing was written"
+_LINE = re.compile(r"\bformat (\d{1,9})\b")
 
 
 class NewerFormatError(ValueError):
@@ -28,3 +33,24 @@ def require_known(document: object, number: int, key: str = KEY) -> None:
         by = f"Bakehouse {writer}" if isinstance(writer, str) else "a newer Bakehouse"
         message = f"{by} wrote it in format {written}; Bakehouse {__version__} reads formats up to {number}"
         raise NewerFormatError(message)
+
+
+def require_known_line(content: str, number: int) -> None:
+    """Raise NewerFormatError if the first line of a text, such as `# format 2`, has one above `number`."""
+    match = _LINE.search(content.partition("\n")[0])
+    require_known({KEY: int(match[1])} if match else None, number)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn the ValueError of an unreadable committed file into a RecipeError."""
+    try:
+        yield
+    except ValueError as error:
+        is_newer = isinstance(error, NewerFormatError)
+        raise RecipeError(
+            f"cannot read `{path.name}`" if is_newer else f"`{path.name}` is damaged",
+            Location(path, 1, 1),
+            facts=(("because", str(error)),),
+            hint=UPGRADE if is_newer else "restore the committed file, or remove it",
+        ) from error

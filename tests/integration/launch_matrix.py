@@ -98,7 +98,8 @@ def row(name: str, case: Case, report: JobReport | None = None, why_not: str = "
 def key(image: str, example: str) -> str:
     """Return the key of what a row describes."""
     keys = image_keys.parse((HOME / "images" / image_keys.FILE).read_text())
-    total = hashlib.sha256(f"{keys[image.removesuffix('-with-stubs')]}\n".encode())
+    known = keys[image.removesuffix("-with-stubs")]
+    total = hashlib.sha256(f"{known.key if known else None}\n".encode())
     for path in sorted((EXAMPLES / example).glob("*.py")):
         total.update(f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return total.hexdigest()[:8]

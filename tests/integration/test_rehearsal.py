@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from bakehouse.builder import run_log
 from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
-from bakehouse.builder.run_log import Level
 from bakehouse.catalog.project import HOME
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BakehouseError, PublishError, SmokeError
+from bakehouse.evidence.image_state import Level, known_layers, state_of
 from bakehouse.maintain.rehearse import rehearse
 from bakehouse.pipeline.build import ensure_built
 from bakehouse.pipeline.publish import push_images
@@ -118,12 +117,10 @@ def test_installed_versions_are_as_declared_as_far_as_stubs_answer(outcome: Rehe
     assert {check.component for check in rehearsed(outcome, SMP).differ} <= {"sshd", "jit", "glibc"}
 
 
-def test_how_far_own_images_were_run_is_on_record(project: Workspace, outcome: RehearsalResults) -> None:
-    runs = run_log.load_runs(project.project.state)
-    assert set(runs) == {"right"}
+def test_what_ran_is_on_record_with_its_stubs(project: Workspace, outcome: RehearsalResults) -> None:
     [image] = select(project, ["right"]).plan.images
-    assert run_log.level(image, runs) is Level.REHEARSED
-    assert runs["right"].stubs == ("aws-dlc-pytorch",)
+    state = state_of(image, known_layers(project.project))
+    assert (state.level, state.known, state.stubs) == (Level.REHEARSED, 0, ("aws-dlc-pytorch",))
 
 
 def test_no_step_of_a_rehearsal_is_one_of_a_real_build(project: Workspace, outcome: RehearsalResults) -> None:

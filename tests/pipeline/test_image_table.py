@@ -1,21 +1,22 @@
 """The images of a catalogue as a table and as JSON."""
 
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 import pytest
 
 from bakehouse.builder import run_log
-from bakehouse.builder.run_log import Level
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.cli import listed_images
+from bakehouse.cli import listed_images, tables
 from bakehouse.errors import StaleError
+from bakehouse.evidence import step_layers
+from bakehouse.evidence.image_state import ImageState, Level
 from bakehouse.pipeline import image_docs, image_table
 from bakehouse.plan.planner import make_plan
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.resolver import resolve
 from bakehouse.util.files import write_whole
+from tests.support.known_layers import made
 from tests.support.trees import IMAGE, Tree, templates
 
 FAMILY = """\
@@ -60,6 +61,7 @@ def test_an_image_is_listed_with_family_versions_and_run_level(workspace: Worksp
         "warnings": [],
         "committed": True,
         "run": "rendered",
+        "reproducible": True,
     }
 
 
@@ -68,11 +70,11 @@ def test_an_image_that_does_not_resolve_has_no_versions(workspace: Workspace) ->
     broken = replace(recipe, base=replace(recipe.base, specifier="==13"))
     [entry] = image_docs.collect_rows(workspace, [broken])
 
-    assert (entry.versions, entry.level) == (None, Level.RENDERED)
+    assert (entry.versions, entry.state) == (None, ImageState(0))
 
 
 def test_the_table_has_a_section_for_each_family(workspace: Workspace) -> None:
-    table = image_table.table(rows(workspace))
+    table = image_table.table(rows(workspace)).replace("rendered; not pinned", "rendered")
 
     assert (
         table.partition("## ")[2]
@@ -101,10 +103,12 @@ def test_the_table_has_the_results_of_smoke_tests(workspace: Workspace) -> None:
     [image] = make_plan([resolve(workspace.recipes["small"], workspace.catalog)], templates()).images
     smoke = run_log.SmokeRun("2026-11-22", passed=30, not_tested=4)
     project = workspace.project
-    run = replace(run_log.built_run(image, date(2026, 11, 21)), smoke=smoke)
+    run = run_log.Run(image.key, "2026-11-21", smoke)
     run_log.record_runs(project.images, {"small": run}, project.state / "locks")
 
-    assert "| current | built; 30 checks passed, 4 not tested |\n" in image_table.table(rows(workspace))
+    assert "| current | rendered; not pinned; 30 checks passed, 4 not tested |\n" in image_table.table(
+        rows(workspace)
+    )
 
 
 def test_the_table_is_kept_where_there_is_one(workspace: Workspace) -> None:
@@ -143,33 +147,36 @@ def test_bakehouses_images_are_in_no_table_of_a_users_project(
     assert "\n2 images of 1 recipe; 2 rendered.\n" in path.read_text()
 
 
-def test_a_run_on_this_machine_makes_no_table_stale_and_is_taken_over_by_the_next_writing(
+def test_what_is_known_here_is_copied_by_the_next_writing_only(
     workspace: Workspace,
 ) -> None:
     project = workspace.project
     write_whole(project.root / "images/README.md", "")
     image_docs.write_table(workspace)
     [image] = make_plan([resolve(workspace.recipes["small"], workspace.catalog)], workspace.templates).images
-    run_log.record_runs(
-        project.state, {"small": run_log.built_run(image, date(2026, 11, 21))}, project.state / "locks"
-    )
+    step_layers.record(project.state, made(image, "torch"), project.state / "locks")
 
     image_docs.check_table(workspace)
-    levels = {entry.recipe.name: entry.level for entry in rows(workspace)}
-    assert levels["small"] is Level.BUILT
-    image_docs.record_runs(workspace)
+    levels = {entry.recipe.name: entry.state.level for entry in rows(workspace)}
+    assert levels["small"] is Level.REHEARSED
+    lines: list[str] = []
+    image_docs.write_layers(workspace, [image], lines.append)
     assert image_docs.write_table(workspace)
-    assert run_log.load_runs(project.images)["small"].key == image.key
+    assert "| current | rehearsed; not pinned |" in (project.images / "README.md").read_text()
+    assert step_layers.read(project.images) == made(image, "torch")
+    image_docs.write_layers(workspace, [image], lines.append)
+    assert lines == ["wrote images/layers.txt"]
+    assert (project.images / ".gitattributes").read_text() == "layers.txt merge=union\n"
 
 
-def test_a_run_before_the_last_change_is_marked(workspace: Workspace) -> None:
-    project = workspace.project
-    old = run_log.Run(Level.REHEARSED, "0" * 64, "2026-11-20", ("torch",))
-    run_log.record_runs(project.state, {"small": old}, project.state / "locks")
-    table = image_table.table(rows(workspace))
-    assert (
-        "| [small](small/README.md) | - | - | 3.11 | - | - | - | - | - | current |"
-        " rendered (rehearsed 2026-11-20, changed since) |\n" in table
-    )
-    counts = "3 images of 2 recipes; 3 rendered. Earlier versions of the rendered ones: 1 rehearsed."
-    assert f"\n{counts}\n" in table
+def test_the_table_and_the_list_name_images_that_are_not_reproducible(workspace: Workspace) -> None:
+    state = replace(workspace.project, root=workspace.project.root).state
+    [image] = make_plan([resolve(workspace.recipes["small"], workspace.catalog)], workspace.templates).images
+    step_layers.record(state, made(image) | made(image, run="2"), state / "locks")
+
+    assert "| rehearsed; not pinned; not reproducible |" in image_table.table(rows(workspace))
+    assert "; 1 not reproducible.\n" in image_table.table(rows(workspace))
+    [row] = listed_images.report(workspace, [workspace.recipes["small"]])
+    assert (row["run"], row["reproducible"]) == ("rehearsed", False)
+    listed = tables.listing([workspace.recipes["small"]], [], {"small"})
+    assert listed == "small  current, not reproducible  A small image\n"

@@ -2,6 +2,7 @@
 
 from bakehouse.catalog.project import HOME
 from bakehouse.plan import image_keys as committed
+from bakehouse.plan.unpinned import KEY_DIGITS
 from benchmarks.key_replay import changes, image_keys
 
 NAME = "mpi-cpu"
@@ -10,6 +11,7 @@ NAME = "mpi-cpu"
 def test_the_key_of_the_steps_is_the_committed_key() -> None:
     key = committed.parse((HOME / "images/keys.txt").read_text())[NAME]
     assert key
-    keys = image_keys(HOME / "images" / NAME, key)
+    keys = image_keys(HOME / "images" / NAME, key.key)
 
-    assert (keys.steps, changes({NAME: keys}, {NAME: keys})) == (key, (0, 0, 0, 0))
+    assert [layer[:KEY_DIGITS] for layer in keys.layers] == [layer.key for layer in key.layers]
+    assert (keys.steps, changes({NAME: keys}, {NAME: keys})) == (key.key, (0, 0, 0, 0))

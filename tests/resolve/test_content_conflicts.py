@@ -2,7 +2,7 @@
 
 import pytest
 
-from bakehouse.builder.run_log import Level
+from bakehouse.evidence.image_state import ImageState
 from bakehouse.pipeline import image_page
 from bakehouse.pipeline.image_page import ImagePage
 from bakehouse.resolve.phrases import warnings_text
@@ -63,7 +63,7 @@ def test_a_conflict_inside_a_base_is_a_warning(vendor: Tree) -> None:
 
 
 def test_the_page_of_an_image_has_its_known_problems(vendor: Tree) -> None:
-    page = image_page.page(ImagePage(vendor.planned_image("mine"), Level.RENDERED, None, None))
+    page = image_page.page(ImagePage(vendor.planned_image("mine"), ImageState(0), None))
 
     assert (
         "## Known problems\n\n- vendor 1 with its fabric 1.49.0 and any nccl: its plugin hangs "

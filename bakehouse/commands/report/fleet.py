@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bakehouse.analysis.size_log import SizeRecord, load_size
-from bakehouse.builder import run_log, up_to_date
+from bakehouse.builder import up_to_date
 from bakehouse.builder.build_log import Build, load_builds
 from bakehouse.catalog import git_history
 from bakehouse.catalog.apt_lock import Deb
@@ -25,6 +25,7 @@ from bakehouse.commands.report.commits import Comparison, PresentImage, compare_
 from bakehouse.commands.report.states import CellState, Mark
 from bakehouse.commands.report.versions import Part, Places
 from bakehouse.errors import BakehouseError, PublishError, UsageError
+from bakehouse.evidence.image_state import known_layers, state_of
 from bakehouse.jobs.job_spec import SDKS, JobSpec
 from bakehouse.jobs.snippets import snippet
 from bakehouse.ledger import image_uris
@@ -200,9 +201,7 @@ class _Reader:
         self._project = workspace.project
         self._ledger: Ledger = open_ledger(self._project)
         self._ledger_problem = ""
-        self._runs = run_log.merge_runs(
-            run_log.load_runs(self._project.images), run_log.load_runs(self._project.state)
-        )
+        self._layers = known_layers(self._project)
         self._instances = tuple(sorted(instances(workspace.catalog).values(), key=_by_family))
         self._places = Places(self._project)
         self._packages = _Table[tuple[str, str, int]]()
@@ -266,7 +265,7 @@ class _Reader:
         size = size_of(image.name, image.key, current, self._project.state)
         self.present[image.name] = PresentImage(resolution, image, checks, size, records)
         release = image_uris.current(self._project, records[::-1])
-        run = states.run_state(image, self._runs, rendered)
+        run = states.run_state(image, state_of(image, self._layers), rendered)
         gpu = states.checks_state([check.outcome for check in tests.checks if check.on_gpus])
         return ImageReport(
             name=image.name,
@@ -436,7 +435,7 @@ def _facets(recipe: Recipe, resolution: Resolution, run: CellState) -> dict[str,
         "cuda": ".".join(cuda.split(".")[:2]) or "none",
         "python": ".".join(python.split(".")[:2]) or "none",
         "status": recipe.status,
-        "run": run.text.partition(" ")[0] if run.mark is not Mark.UNKNOWN else run.text,
+        "run": run.text.partition(";")[0],
     }
 
 

@@ -1,13 +1,12 @@
 """Progress of an image to its release, as far as it is recorded. An unrecorded fact is never a success."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 
-from bakehouse.builder import run_log
-from bakehouse.builder.run_log import Level, Run
 from bakehouse.builder.verify import Outcome
+from bakehouse.evidence.image_state import ImageState, Level
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import Image
 
@@ -39,20 +38,19 @@ def not_recorded(note: str = "") -> CellState:
     return CellState(Mark.UNKNOWN, "not recorded", note)
 
 
-def run_state(image: Image, runs: Mapping[str, Run], rendered_key: object) -> CellState:
-    """Return how far an image as it is planned now was run; `rendered_key` is that of its committed files."""
-    run, earlier = runs.get(image.name), run_log.outdated_run(image, runs)
-    note = f"An earlier version was {earlier.level} on {earlier.date}." if earlier else ""
-    match run_log.level(image, runs), run:
-        case Level.BUILT, Run(date=day):
-            return CellState(Mark.DONE, f"built {day}", "Built with the real packages.")
-        case Level.REHEARSED, Run(date=day, stubs=stubs):
-            text = "All build steps ran. The real packages are not tested."
-            return CellState(Mark.PARTLY, f"rehearsed {day}", f"{text} Stubs: {', '.join(stubs) or 'none'}.")
+def run_state(image: Image, state: ImageState, rendered_key: object) -> CellState:
+    """Return what is known of the layers of an image; `rendered_key` is the key of its committed files."""
+    note = "A step gave different layers." if state.differ else ""
+    if state.level is Level.BUILT:
+        mark = Mark.PARTLY if state.differ else Mark.DONE
+        return CellState(mark, state.text, f"All layers were made from the real files. {note}".rstrip())
+    if state.level is Level.REHEARSED:
+        stubs = f"Stubs: {', '.join(state.stubs)}."
+        return CellState(Mark.PARTLY, state.text, f"All build steps ran. {stubs} {note}".rstrip())
     if rendered_key == image.recipe_key:
-        return CellState(Mark.PARTLY, "rendered", note)
+        return CellState(Mark.PARTLY, state.text, note)
     if rendered_key:
-        return CellState(Mark.PARTLY, "rendered, stale", f"Run `bake render {image.name}`. {note}".rstrip())
+        return CellState(Mark.PARTLY, "rendered, stale", f"Run `bake render {image.name}`.")
     return not_recorded(note)
 
 

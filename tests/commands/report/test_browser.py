@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from random import Random
 
@@ -11,13 +10,13 @@ import pytest
 
 from bakehouse.analysis.size_log import record_size
 from bakehouse.analysis.sizes import OwnedDirectory, PartSize
-from bakehouse.builder import run_log
 from bakehouse.builder.build_log import Build, record_build
 from bakehouse.builder.timings import StepTime
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.commands.report.commits import ChangedImage, Comparison, Difference
 from bakehouse.commands.report.page import render
+from bakehouse.evidence import step_layers
 from bakehouse.ledger.releases import ReleasedComponent
 from bakehouse.plan.diff import PackageChange, PackageChanges
 from tests.commands.report.hostile_fleet import hostile
@@ -25,6 +24,7 @@ from tests.commands.report.sites import CONFIG, FAILED, Site, build, lock
 from tests.support import fleet_sizes
 from tests.support.browser import Browser, find_program, open_browser
 from tests.support.build_logs import BEGAN, TIME
+from tests.support.known_layers import made
 
 IMAGES = 300
 PHONE = 390
@@ -55,9 +55,7 @@ def page(site: Site) -> Path:
     lock(site, mine=500)
     build(site, CheckResult("train_success", Outcome.PASSED, 4.0), FAILED)
     project = site.workspace.project
-    run_log.record_runs(
-        project.state, {"small": run_log.built_run(site.planned, date(2026, 11, 21))}, project.state
-    )
+    step_layers.record(project.state, made(site.planned), project.state)
     newer = (ReleasedComponent("pytorch", "2.8.0", "cpu"),)
     older = (ReleasedComponent("pytorch", "2.7.1", "cpu"), ReleasedComponent("sshd", "9.2", ""))
     site.publish(

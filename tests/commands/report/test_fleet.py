@@ -2,14 +2,12 @@
 
 import json
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 import pytest
 
 from bakehouse.analysis.size_log import record_size
 from bakehouse.analysis.sizes import OwnedDirectory
-from bakehouse.builder import run_log
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cluster import smoke_report
@@ -18,11 +16,13 @@ from bakehouse.commands.report import versions
 from bakehouse.commands.report.fleet import SmokeResults, read_fleet
 from bakehouse.commands.report.page import render
 from bakehouse.errors import PublishError
+from bakehouse.evidence import step_layers
 from bakehouse.ledger.releases import ReleasedCheck, ReleasedComponent, ReleaseRecord
 from bakehouse.ledger.store import TeamLedger
 from bakehouse.util.files import write_whole
 from tests.commands.report.sites import CONFIG, FAILED, Html, Site, build, lock
 from tests.support.fleet_sizes import SMALL
+from tests.support.known_layers import made
 
 OWNED = (OwnedDirectory("debian", "/usr", 90, 3), OwnedDirectory("debian", "/", 10, 1))
 
@@ -121,10 +121,10 @@ def test_an_image_that_does_not_resolve_says_why(site: Site) -> None:
 def test_a_build_and_its_tests_are_shown(site: Site) -> None:
     build(site, CheckResult("train_success", Outcome.PASSED, 4.0), FAILED)
     state = site.workspace.project.state
-    run_log.record_runs(state, {"small": run_log.built_run(site.planned, date(2026, 11, 21))}, state)
+    step_layers.record(state, made(site.planned), state)
     image = site.image()
 
-    assert image.states["run"].text == "built 2026-11-21"
+    assert image.states["run"].text == "rehearsed; not pinned"
     assert image.states["cpu"].text == "1 of 2 failed"
     assert (image.tests.machine, image.tests.transport) == ("host-1", "gloo")
     check = image.tests.checks[1]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bakehouse.builder.run_log import Level, Run
 from bakehouse.commands.report import states
 from bakehouse.commands.report.states import CellState, Mark, not_recorded
+from bakehouse.evidence.image_state import ImageState
 from bakehouse.ledger.releases import ReleasedArtifact, ReleasedFindings, ReleasedRollback
 from tests.support import fake_engine
 from tests.support.release_records import a_record
@@ -17,12 +17,11 @@ RECORD = a_record()
 OTHER = replace(RECORD, key="0" * 64)
 
 
-def run(level: Level, key: str = IMAGE.key) -> dict[str, Run]:
-    return {IMAGE.name: Run(level, key, "2026-11-21", ("efa", "nccl"))}
+RENDERED = ImageState(7, missing=7)
 
 
 def test_nothing_is_recorded_of_a_new_image() -> None:
-    assert states.run_state(IMAGE, {}, None) == not_recorded()
+    assert states.run_state(IMAGE, RENDERED, None) == not_recorded()
     assert states.checks_state([]) == not_recorded()
     assert states.signature_state([]) == not_recorded()
     assert states.release_state([], [], None) == not_recorded()
@@ -30,23 +29,25 @@ def test_nothing_is_recorded_of_a_new_image() -> None:
 
 
 def test_a_build_is_done_and_a_rehearsal_says_what_it_did_not_test() -> None:
-    built = CellState(Mark.DONE, "built 2026-11-21", "Built with the real packages.")
-    note = "All build steps ran. The real packages are not tested. Stubs: efa, nccl."
+    built = CellState(Mark.DONE, "built", "All layers were made from the real files.")
+    note = "All build steps ran. Stubs: efa, nccl."
 
-    assert states.run_state(IMAGE, run(Level.BUILT), IMAGE.key) == built
-    assert states.run_state(IMAGE, run(Level.REHEARSED), IMAGE.key) == CellState(
-        Mark.PARTLY, "rehearsed 2026-11-21", note
+    assert states.run_state(IMAGE, ImageState(7, 7), IMAGE.key) == built
+    assert states.run_state(IMAGE, ImageState(7, 2, stubs=("efa", "nccl")), IMAGE.key) == CellState(
+        Mark.PARTLY, "rehearsed; 2 of 7 layers known", note
     )
 
 
-def test_a_build_of_an_earlier_version_is_not_a_build() -> None:
-    note = "An earlier version was built on 2026-11-21."
+def test_a_build_that_gave_different_layers_is_not_done() -> None:
+    state = states.run_state(IMAGE, ImageState(7, 7, differ=1), IMAGE.key)
 
-    assert states.run_state(IMAGE, run(Level.BUILT, "0" * 64), IMAGE.key) == CellState(
-        Mark.PARTLY, "rendered", note
-    )
-    assert states.run_state(IMAGE, run(Level.BUILT, "0" * 64), None) == not_recorded(note)
-    assert states.run_state(IMAGE, {}, "0" * 64) == CellState(
+    assert (state.mark, state.text) == (Mark.PARTLY, "built; not reproducible")
+    assert state.note.endswith(" A step gave different layers.")
+
+
+def test_an_image_with_missing_layers_is_rendered() -> None:
+    assert states.run_state(IMAGE, RENDERED, IMAGE.key) == CellState(Mark.PARTLY, "rendered")
+    assert states.run_state(IMAGE, RENDERED, "0" * 64) == CellState(
         Mark.PARTLY, "rendered, stale", "Run `bake render small`."
     )
 
