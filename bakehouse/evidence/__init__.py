@@ -1,1 +1,1 @@
-"""What is known of images: the layers that steps gave, and what follows from them."""
+"""Records of the layers that build steps gave, and the states of images that follow from them."""

@@ -1,4 +1,4 @@
-"""How far an image was made: computed from what is known of its layers, and never stored."""
+"""Compute how far an image was made from the records of its layers. States are never stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImageState:
-    """What is known of the layers of an image."""
+    """Numbers of the layers of an image by their records."""
 
     layers: int
     """All layers above the base, without those of training code."""
@@ -46,7 +46,7 @@ class ImageState:
 
     @property
     def text(self) -> str:
-        """The level and what it is based on, such as `rehearsed; 2 of 7 layers known`."""
+        """The level with its limits, such as `rehearsed; 2 of 7 layers known`."""
         facts = [self.level.value]
         if self.known and self.known < self.layers:
             facts.append(f"{self.known} of {format_count(self.layers, 'layer')} known")
@@ -80,7 +80,7 @@ def image_state(key: str, layers: Sequence[ImageLayer], platform: str, rows: Row
 
 
 def known_layers(project: ProjectSettings, *, committed: bool = False) -> RowsByKey:
-    """Return what is known of steps: by the repository, and also by this machine unless `committed`."""
+    """Return the rows of the repository, and also those of this machine unless `committed`."""
     rows = read(project.images)
     return by_key(rows if committed else rows | read(project.state))
 

@@ -1,4 +1,4 @@
-"""The map from steps to their layers: what a step gave wherever it ran, whoever ran it.
+"""The map from steps to the layers that they gave, on this machine or another one.
 
 Builds and rehearsals write rows to the state directory. `render` copies those of present images to a file
 below `images/`, which git merges as a union. That file is text of the repository: pages show what it says, no
@@ -31,7 +31,7 @@ _CONFLICT = ("<<<<<<<", "=======", "|||||||", ">>>>>>>")
 
 @dataclass(frozen=True, slots=True, order=True)
 class StepLayer:
-    """What a step gave; or the content ID of an image, under the image's key."""
+    """The layer that a step gave, or the content ID of an image under the image's key."""
 
     key: str
     """The first 32 digits of the key."""

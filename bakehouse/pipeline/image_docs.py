@@ -33,7 +33,7 @@ def collect_rows(
     *,
     committed: bool = False,
 ) -> tuple[ImageRow, ...]:
-    """Return a row for each recipe, with its current versions and what is known of their layers.
+    """Return a row for each recipe, with its current versions and the state of its layers.
 
     `resolutions` and `images` are what the command has resolved and planned already. With `committed`, only
     committed results count.
@@ -112,7 +112,7 @@ def record_runs(workspace: Workspace) -> None:
 
 
 def write_layers(workspace: Workspace, images: Iterable[Image], report: Reporter) -> None:
-    """Copy what is known of the steps of all images to `images/`, in a project that keeps the table."""
+    """Copy the layers of steps of all images to `images/`, in a project that keeps the table."""
     project = workspace.project
     if not _is_kept(_path(workspace)):
         return

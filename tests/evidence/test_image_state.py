@@ -1,4 +1,4 @@
-"""The state of an image: computed from what is known of its layers."""
+"""The states of images follow from the records of their layers."""
 
 from dataclasses import replace
 

@@ -39,7 +39,7 @@ def not_recorded(note: str = "") -> CellState:
 
 
 def run_state(image: Image, state: ImageState, rendered_key: object) -> CellState:
-    """Return what is known of the layers of an image; `rendered_key` is the key of its committed files."""
+    """Return the state of the layers of an image; `rendered_key` is the key of its committed files."""
     note = "A step gave different layers." if state.differ else ""
     if state.level is Level.BUILT:
         mark = Mark.PARTLY if state.differ else Mark.DONE
