@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parent.parent
 PROGRAMS = (
     *(
+        "awk",
         "bash",
         "cp",
         "dirname",
@@ -40,12 +41,13 @@ case "$*" in
         echo "Collecting one==1.0"
         echo "Installing collected packages: one"
         if [ -n "${PIP_FAILS-}" ]; then echo "ERROR: No matching distribution for one==1.0"; exit 1; fi ;;
+    *run_uv*) echo "uv failed" >&2; exit "${UV_FAILS:-0}" ;;
     *sysconfig*) echo "${0%/bin/python}/site" ;;
     "-P -c"*) shift 3; printf '%s\\n' "$PWD" "$@" ;;
 esac
 """
 VENV_CREATED = (
-    "bake: making .venv with Python 3.12.1 from requirements.lock: once, about a minute\n"
+    "bake: making .venv with Python 3.12.1 from requirements.lock: once, in about 20 seconds\n"
     "bake: installing 1 packages\n"
 )
 
@@ -195,6 +197,18 @@ def test_a_venv_that_is_a_link_is_kept(checkout: Checkout, tmp_path: Path) -> No
         f"error: {venv} is a symbolic link, not a directory\n\nhint: remove the link: rm {venv}\n",
     )
     assert (other / "mine").exists()
+
+
+def test_uv_installs_and_pip_where_uv_fails(checkout: Checkout) -> None:
+    making = VENV_CREATED.splitlines(keepends=True)[0]
+    lock = checkout.root / "requirements.lock"
+    lock.write_text("one==1.0 \\\n    --hash=sha256:00\nuv==1.0 \\\n    --hash=sha256:00\n")
+
+    by_uv = f"{making}bake: installing 2 packages with uv\n"
+    assert checkout.run() == (0, f"{checkout.root.parent}\n", by_uv)
+    lock.write_text(lock.read_text() + "\n")
+    by_pip = f"{by_uv}bake: installing 1 packages\n"
+    assert checkout.run(UV_FAILS="2") == (0, f"{checkout.root.parent}\n", by_pip)
 
 
 def test_pips_failure_is_shown(checkout: Checkout) -> None:

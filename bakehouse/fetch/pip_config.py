@@ -3,7 +3,7 @@
 import configparser
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +49,28 @@ def read(environment: Mapping[str, str] = os.environ) -> PipConfig:
         timeout=values.get("timeout", values.get("default-timeout", "")),
         keyring=values.get("keyring-provider", "auto") != "disabled",
     )
+
+
+def run_uv(command: Sequence[str]) -> None:
+    """Replace this process by uv with pip's settings; uv reads none of them itself.
+
+    Variables, because addresses can contain passwords, which other users see in arguments.
+    """
+    config = read()
+    variables = {
+        "UV_DEFAULT_INDEX": config.index_url,
+        "UV_INDEX": " ".join(config.extra_index_urls),
+        "UV_FIND_LINKS": ",".join(config.find_links),
+        "UV_INSECURE_HOST": " ".join(config.trusted_hosts),
+        "SSL_CERT_FILE": config.cert,
+        "ALL_PROXY": config.proxy,
+        "UV_HTTP_TIMEOUT": config.timeout,
+        # The lock has the hash of each file, so any index may have it
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+    }
+    given = {name: value for name, value in variables.items() if value and name not in os.environ}
+    command = [*command, *(["--no-index"] if config.no_index else [])]
+    os.execve(command[0], command, os.environ | given)
 
 
 def _files(environment: Mapping[str, str]) -> Iterator[Path]:

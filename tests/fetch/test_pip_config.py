@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.fetch.pip_config import PipConfig, read
+from bakehouse.fetch.pip_config import PipConfig, read, run_uv
 
 
 @pytest.fixture
@@ -54,3 +54,26 @@ def test_no_file_is_read_if_pip_is_isolated(tmp_path: Path, environment: dict[st
 def test_a_file_that_is_not_for_pip_is_ignored(tmp_path: Path, environment: dict[str, str]) -> None:
     environment["PIP_CONFIG_FILE"] = str(write(tmp_path / "bad.conf", "no section\n"))
     assert read(environment).index_url == ""
+
+
+def test_uv_gets_the_settings_in_variables_except_those_that_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("UV_INDEX", "SSL_CERT_FILE", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://me:secret@a.example/simple https://b.example/simple")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/wheels /more")
+    monkeypatch.setenv("PIP_CERT", "/ca.pem")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("UV_HTTP_TIMEOUT", "7")
+    monkeypatch.setenv("PIP_TIMEOUT", "60")
+    calls: list[tuple[str, list[str], dict[str, str]]] = []
+    monkeypatch.setattr("os.execve", lambda *arguments: calls.append(arguments))
+
+    run_uv(["/bin/uv", "pip", "sync"])
+
+    ((program, command, environment),) = calls
+    assert (program, command) == ("/bin/uv", ["/bin/uv", "pip", "sync", "--no-index"])
+    assert environment["UV_INDEX"] == "https://me:secret@a.example/simple https://b.example/simple"
+    assert environment["UV_FIND_LINKS"] == "/wheels,/more"
+    assert (environment["SSL_CERT_FILE"], environment["UV_HTTP_TIMEOUT"]) == ("/ca.pem", "7")
+    assert "ALL_PROXY" not in environment
