@@ -158,7 +158,7 @@ def unlocked(image: Image) -> tuple[str, ...]:
     ):
         reasons.append("its Debian packages are not locked")
     reasons += [f"the sha256 of `{artifact.file}` is unknown" for artifact in image.unpinned]
-    if image.content.run:
+    if any(step.network for step in image.content.run):
         reasons.append("its own steps may download anything")
     return tuple(reasons)
 

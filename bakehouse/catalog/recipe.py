@@ -15,7 +15,8 @@ from bakehouse.catalog.matrix import MATRIX, cells, expand
 from bakehouse.catalog.python_lock import Package, load_lock
 from bakehouse.catalog.requirements_file import RequirementsFile, RequirementsFiles, other_format
 from bakehouse.catalog.requirements_lock import FOREIGN, LockState, state_of
-from bakehouse.catalog.secrets import kind_of_secret, secret_in
+from bakehouse.catalog.run_steps import RunStep, read_steps
+from bakehouse.catalog.secrets import kind_of_secret
 from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import environment, is_version, read_platforms, requirement
 from bakehouse.catalog.system_packages import NO_PACKAGES, SystemPackages, package_lines, read_packages
@@ -86,13 +87,17 @@ class Content:
     packages: tuple[Package, ...] = ()
     files: tuple[File, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
-    run: tuple[str, ...] = ()
+    run: tuple[RunStep, ...] = ()
     code: tuple[File, ...] = ()
     entry_point: str | None = None
     left_out: tuple[str, ...] = ()
     """The rules that exclude files of the directories, with counts; not part of build keys."""
     allowed: tuple[str, ...] = ()
     """Paths of files whose secrets the recipe allows; not part of build keys."""
+
+    def steps(self, place: str) -> tuple[RunStep, ...]:
+        """Return the steps before the content of a key; those that come last for an empty one."""
+        return tuple(step for step in self.run if step.before == place)
 
     @property
     def own_files(self) -> tuple[File, ...]:
@@ -488,10 +493,6 @@ def _content(
         unlocked = None
     elif unlocked and locked:
         packages = _locked(fields, unlocked, image)
-    steps = fields.scalars("run")
-    for step in steps:
-        if not step.text.strip():
-            fields.report("a step of `run` is empty", step.location)
     files = read_files(fields, recipe.parent, reach)
     code, entry_point = read_code(fields, recipe.parent, reach)
     check_targets([*files.placed, *code.placed], fields)
@@ -500,7 +501,7 @@ def _content(
         packages=packages,
         files=_files_of(files),
         environment=tuple(environment(fields).items()),
-        run=tuple(step.text for step in steps),
+        run=read_steps(fields),
         code=_files_of(code),
         entry_point=entry_point,
         left_out=tuple(dict.fromkeys((*files.left_out, *code.left_out))),
@@ -516,7 +517,7 @@ def _files_of(files: UserFiles) -> tuple[File, ...]:
 
 
 def _check_secrets(fields: Fields) -> None:
-    """Report variables and steps that contain secrets; the message must not repeat the value."""
+    """Report variables that contain secrets; the message must not repeat the value."""
     public = fields.texts("public_environment")
     for name, value in fields.text_pairs("environment"):
         if name.text not in public and (kind := kind_of_secret(name.text, value.text)):
@@ -527,11 +528,6 @@ def _check_secrets(fields: Fields) -> None:
                 f"set it when the job starts; if it is not secret, add `{name.text}` to `public_environment`"
             )
             fields.report(message, replace(name.location, text=""), hint=hint)
-    for step in fields.scalars("run"):
-        if kind := secret_in(step.text):
-            message = f"a step of `run` contains {kind}; everybody who pulls the image can read it"
-            hint = "remove it; packages of `requirements` are downloaded with the logins of this machine"
-            fields.report(message, replace(step.location, text=""), hint=hint)
 
 
 def _former_names(fields: Fields, suffix: str) -> tuple[Scalar, ...]:

@@ -120,6 +120,8 @@ _AXES: Schema = {
 
 _FILES: Schema = {"anyOf": []}
 """A path, a mapping with the path, or a list of these."""
+_LIST: Schema = {"type": "array", "items": {}}
+"""A list of texts and of mappings."""
 
 
 class _RecordedFields(Fields):
@@ -156,6 +158,8 @@ class _RecordedFields(Fields):
         if key not in self.children_of:
             return shape
         child = self.children_of[key].schema()
+        if shape is _LIST:
+            return {"type": "array", "items": {"anyOf": [_FILLED, child]}}
         if shape is _FILES:
             return {"anyOf": [_FILLED, child, {"type": "array", "items": {"anyOf": [_FILLED, child]}}]}
         keyword = {"array": "items", "object": "additionalProperties"}.get(str(shape.get("type")))
@@ -268,6 +272,10 @@ class _RecordedFields(Fields):
 
     def named_files(self, key: str, what: str) -> tuple[Fields, ...]:
         self._record(key, _FILES)
+        return (self.children_of.setdefault(key, _RecordedFields(what, self.problems)),)
+
+    def texts_or_children(self, key: str, name: str, what: str, hint: str) -> tuple[Fields, ...]:
+        self._record(key, _LIST)
         return (self.children_of.setdefault(key, _RecordedFields(what, self.problems)),)
 
     def inner(self, node: Node, what: str, hint: str = "") -> Fields:

@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bakehouse.catalog.size_budget import FILES, STEPS, SYSTEM
+from bakehouse.catalog.run_steps import PLACES
+from bakehouse.catalog.size_budget import FILES, REQUIREMENTS, STEPS, SYSTEM
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.plan.model import BootstrappedBase, Image, Stage, defines_layer
 
@@ -57,7 +58,10 @@ def linked(image: Image, build: Texts) -> list[Stage]:
 
 def owners(image: Image, build: Texts, chain: Texts) -> tuple[LayerOwner, ...]:
     """Return the owner of each layer above the base, lowest first: a component or a key of the recipe."""
+    steps = {place: [LayerOwner(STEPS, "RUN")] * len(image.content.steps(place)) for place in ("", *PLACES)}
     if links_system(image, chain):
+        # Steps before the packages are part of the system layer.
+        steps["packages"] = []
         system = [LayerOwner(SYSTEM, "COPY")]
     else:
         system = [LayerOwner(SYSTEM, "RUN")] if image.installs_apt else []
@@ -68,13 +72,19 @@ def owners(image: Image, build: Texts, chain: Texts) -> tuple[LayerOwner, ...]:
             if name in _LAYER_INSTRUCTIONS
         ]
     has_files = bool(image.content.own_files)
+    stages = linked(image, build)
+    own = [stage for stage in stages if stage.name == REQUIREMENTS]
     return (
+        *steps["packages"],
         *system,
         *([LayerOwner(REPLACED, "RUN")] if image.frozen and build else []),
-        *(LayerOwner(stage.name, "COPY") for stage in linked(image, build)),
+        *(LayerOwner(stage.name, "COPY") for stage in stages if stage not in own),
+        *steps["requirements"],
+        *(LayerOwner(stage.name, "COPY") for stage in own),
         *([LayerOwner(CONSTRAINTS, "COPY")] if image.constraints else []),
+        *steps["code"],
         *([LayerOwner(FILES, "COPY")] if has_files else []),
-        *(LayerOwner(STEPS, "RUN") for _ in image.content.run),
+        *steps[""],
     )
 
 

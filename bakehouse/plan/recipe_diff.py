@@ -56,7 +56,7 @@ def _values(recipe: Recipe) -> Mapping[str, Mapping[str, str]]:
     lists = {
         "exclude": sorted(recipe.exclude),
         "targets.instances": [instance.text for instance in recipe.targets.instances],
-        "run": content.run,
+        "run": [str(step) for step in content.run],
         "required": recipe.required or (),
         "trim": recipe.trim or (),
     }

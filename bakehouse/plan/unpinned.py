@@ -7,7 +7,6 @@ from bakehouse.catalog.pins import FILE
 from bakehouse.errors import Diagnostic, Location
 from bakehouse.plan.model import BootstrappedBase, Image, ImageLayer, RegistryBase
 from bakehouse.plan.step_keys import DockerfileKeys, StepKey
-from bakehouse.util.format import format_count
 
 KEY_DIGITS = 32
 
@@ -60,8 +59,10 @@ def _published(image: Image) -> Iterator[UnpinnedInput]:
             yield UnpinnedInput(f"packages of {manager}: {' '.join(shipped)}", by_base=image.uses_dnf)
         if image.toolchain and image.stages:
             yield UnpinnedInput(f"packages of {manager} in build stages", by_base=image.uses_dnf)
-    if steps := image.content.run:
-        yield UnpinnedInput(f"{format_count(len(steps), 'step')} of `run`, with network")
+    numbers = [str(number) for number, step in enumerate(image.content.run, 1) if step.network]
+    if numbers:
+        steps = f"step {numbers[0]}" if len(numbers) == 1 else f"steps {', '.join(numbers)}"
+        yield UnpinnedInput(f"{steps} of `run`, which may use the network")
 
 
 def layer_keys(image: Image, keys: DockerfileKeys) -> tuple[ImageLayer, ...]:
@@ -86,8 +87,10 @@ def _unpinned_steps(image: Image, keys: DockerfileKeys) -> Iterator[StepKey]:
     files = {*image.unpinned}
     names = {stage.name for stage in image.stages if files & {*stage.artifacts.values()}}
     names |= {stage.name for stage in image.stages if open_apt and stage.build_apt}
-    # Steps of the toolchain, and of the image itself
-    places = {*(["toolchain"] if open_apt else []), *([last] if open_apt or image.content.run else [])}
+    # Steps of the toolchain, of the image itself, and on a bootstrapped base of the stage of its packages
+    own = [step for step in image.content.run if step.network]
+    names |= {"system"} if any(step.before == "packages" for step in own) else set()
+    places = {*(["toolchain"] if open_apt else []), *([last] if open_apt or own else [])}
     for step in keys.steps:
         if step.stage in places or any(f"{step.stage}-".startswith(f"{name}-") for name in names):
             yield step.key

@@ -240,13 +240,15 @@ class Fields:
         if not items or (isinstance(node, Scalar) and not node.text):
             self.report(f"`{key}` is empty", node.location, hint="name a file, or remove the key")
             return ()
-        mappings = (
-            Mapping(((Scalar("file", item.location), item),), item.location)
-            if isinstance(item, Scalar)
-            else item
-            for item in items
-        )
-        return tuple(self.inner(mapping, what) for mapping in mappings)
+        return tuple(self._named(item, "file", what) for item in items)
+
+    def texts_or_children(self, key: str, name: str, what: str, hint: str) -> tuple["Fields", ...]:
+        """Read a list of mappings, or of texts, which stand for mappings with the text as `name`."""
+        return tuple(self._named(item, name, what) for item in self.nodes(key, hint))
+
+    def _named(self, item: Node, name: str, what: str) -> "Fields":
+        named = ((Scalar(name, item.location), item),)
+        return self.inner(Mapping(named, item.location) if isinstance(item, Scalar) else item, what)
 
     def child(self, key: str, what: str, hint: str = "") -> "Fields | None":
         node = self.node(key)

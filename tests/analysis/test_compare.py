@@ -11,6 +11,7 @@ from bakehouse.analysis import compare
 from bakehouse.analysis.compare import Reproduction, Side
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.recipe import Content
+from bakehouse.catalog.run_steps import RunStep
 from bakehouse.cli import diagnostics
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import Location
@@ -21,7 +22,7 @@ from tests.support.layer_archives import Member, layer, saved
 from tests.support.trees import templates
 
 LOWER = layer(Member("etc/base", b"base"))
-IMAGE = plans.changed(fake_engine.image("mine"), content=Content(run=("date > /opt/made",)))
+IMAGE = plans.changed(fake_engine.image("mine"), content=Content(run=(RunStep("date > /opt/made"),)))
 
 
 class Store(FakeEngine):
@@ -127,7 +128,7 @@ def test_a_layer_too_many_is_a_difference(tmp_path: Path) -> None:
 
 def test_what_no_lock_has_is_reported() -> None:
     base = RegistryBase("library/ubuntu:24.04", None)
-    image: Image = plans.changed(IMAGE, base=base, apt=("libnuma1",), content=Content(run=("true",)))
+    image: Image = plans.changed(IMAGE, base=base, apt=("libnuma1",), content=Content(run=(RunStep("true"),)))
 
     assert compare.unlocked(image) == (
         "its base has no digest",

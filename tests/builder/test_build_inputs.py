@@ -8,6 +8,7 @@ import pytest
 from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds, build_inputs
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.recipe import Content
+from bakehouse.catalog.run_steps import RunStep
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import EngineError
 from bakehouse.fetch.cache import FileCache
@@ -287,7 +288,7 @@ hint: correct `ca` in [tool.bakehouse], or BAKEHOUSE_CA
 
 def test_users_own_steps_need_mirrors_and_proxies() -> None:
     locked = fake_engine.image("a")
-    own = plans.changed(locked, content=Content(run=("apt-get install tree",)))
+    own = plans.changed(locked, content=Content(run=(RunStep("apt-get install tree"),)))
     vendor = plans.changed(own, base=RegistryBase("registry.example/base:1", None))
 
     assert StepNeeds.of([locked], offline=False) == StepNeeds(("bookworm",), (), False, False)

@@ -22,6 +22,7 @@ from bakehouse.builder.verify import CheckAnswer, Outcome, ProbeOptions, Version
 from bakehouse.catalog import secrets
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Content
+from bakehouse.catalog.run_steps import RunStep
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import BuildError
@@ -414,7 +415,7 @@ def changed_content(**values: Any) -> Callable[[Image, Path], Image]:
 @pytest.mark.parametrize(
     "change",
     [
-        changed_content(run=("pip install a",)),
+        changed_content(run=(RunStep("pip install a"),)),
         changed_content(files=(own_file("/usr/bin/python3"),)),
         lambda image, directory: plans.changed(image, environment={"PYTHONPATH": "/elsewhere"}),
         lambda image, directory: plans.changed(image, library_path=("/elsewhere",)),
@@ -440,7 +441,7 @@ def test_an_image_with_steps_is_verified_after_each_build(
     verified: tuple[FakeEngine, Image], tmp_path: Path
 ) -> None:
     engine, image = verified
-    stepping = plans.changed(image, content=Content(run=("pip install -U a",)))
+    stepping = plans.changed(image, content=Content(run=(RunStep("pip install -U a"),)))
     verify.verify_image(engine, stepping, OTHER_DIGEST, tmp_path)
 
     verify.verify_image(engine, stepping, DIGEST, tmp_path)

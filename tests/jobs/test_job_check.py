@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bakehouse.catalog.recipe import Content, Recipe
+from bakehouse.catalog.run_steps import RunStep
 from bakehouse.catalog.system_packages import SystemPackages
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
@@ -129,7 +130,7 @@ def test_nccl_uses_efa_of_two_hosts(workspace: Workspace, image: str, rules: lis
     assert [name for name in names(check(workspace, image, job)) if name.startswith("efa-")] == rules
 
 
-STEP = Content(run=("/opt/aws-efa-installer/efa_installer.sh -y",))
+STEP = Content(run=(RunStep("/opt/aws-efa-installer/efa_installer.sh -y"),))
 FILE = Content(files=(own_file("/opt/amazon/efa/lib/libfabric.so.1"),))
 OTHER = Content(
     SystemPackages(apt=("libgomp1",)), code=FILE.files, entry_point="train.py", environment=(("A", "b"),)

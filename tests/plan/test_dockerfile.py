@@ -835,3 +835,39 @@ def test_what_nothing_renders_any_more_is_found_but_not_what_others_own(tmp_path
         tmp_path / "small/docker-bake.json",
         tmp_path / "small/files/a/b",
     )
+
+
+STEPS = """\
+packages: [vim]
+files: [{from: f, to: /opt/f}]
+run:
+- echo last
+- {command: echo first, before: packages}
+- {command: "echo files", before: code, network: false}
+- {command: "echo \\"$USER\\"", shell: [/bin/bash, -o, pipefail, -c], user: nobody}
+"""
+
+
+def test_each_step_has_its_place_and_its_options(tree: Tree) -> None:
+    tree.write("images/f", "x")
+    tree.image(IMAGE + STEPS)
+    dockerfile = tree.dockerfile()
+    lines = [
+        line
+        for line in dockerfile.partition(" AS image\n")[2].splitlines()
+        if re.match("(?:RUN|COPY|USER|echo)", line)
+    ]
+
+    assert [line for line in lines if "echo" in line or "USER" in line or "files" in line] == [
+        "echo first",
+        "echo files",
+        "COPY --from=files /out/ /",
+        "echo last",
+        'USER "nobody"',
+        'RUN ["/bin/bash", "-o", "pipefail", "-c", "echo \\"$USER\\""]',
+        "USER root",
+    ]
+    assert dockerfile.index("echo first") < dockerfile.index(
+        "apt-get install -q -y --no-install-recommends vim"
+    )
+    assert [line for line in lines if line.startswith("RUN --network")] == ['RUN --network=none <<"END"']

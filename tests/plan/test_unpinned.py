@@ -46,8 +46,11 @@ def texts(image: Image) -> list[str]:
         ("packages: [vim, curl]\n", ["packages of apt: curl vim"]),
         ("packages: [vim=2.1, curl]\n", ["packages of apt: curl"]),
         ("packages: [vim=2.1]\n", []),
-        ("run: [make, make install]\n", ["2 steps of `run`, with network"]),
-        ("packages: [vim]\nrun: [make]\n", ["packages of apt: vim", "1 step of `run`, with network"]),
+        ("run: [make, make install]\n", ["steps 1, 2 of `run`, which may use the network"]),
+        (
+            "packages: [vim]\nrun: [make]\n",
+            ["packages of apt: vim", "step 1 of `run`, which may use the network"],
+        ),
     ],
 )
 def test_packages_without_versions_and_steps_are_named_and_published(
@@ -73,8 +76,8 @@ def test_packages_of_dnf_are_named(empty: Tree) -> None:
     image = planned(empty, IMAGE + "packages: [make]\nrun: [make]\n", "dnf")
     dockerfile = render_image(image, templates())[0].content.decode()
 
-    assert texts(image) == ["packages of dnf: make", "1 step of `run`, with network"]
-    assert "# NOT PINNED: 1 step of `run`, with network\n" in dockerfile
+    assert texts(image) == ["packages of dnf: make", "step 1 of `run`, which may use the network"]
+    assert "# NOT PINNED: step 1 of `run`, which may use the network\n" in dockerfile
     assert "# NOT LOCKED: packages of dnf" in dockerfile
 
 
@@ -94,5 +97,5 @@ def test_lint_names_the_images_with_the_same_inputs_in_one_line(empty: Tree) -> 
     image = planned(empty, IMAGE + "packages: [vim]\nrun: [make]\n")
 
     assert unpinned_lines((image, image)) == (
-        "not pinned in small, small: packages of apt: vim; 1 step of `run`, with network",
+        "not pinned in small, small: packages of apt: vim; step 1 of `run`, which may use the network",
     )

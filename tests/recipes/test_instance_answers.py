@@ -7,6 +7,7 @@ import pytest
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import Instance, instances
+from bakehouse.catalog.run_steps import RunStep
 from bakehouse.cli import tables
 from bakehouse.errors import ConflictError
 from bakehouse.plan.workspace import open_workspace, select
@@ -71,7 +72,7 @@ def test_an_image_for_cpus_on_an_instance_with_gpus_is_a_warning() -> None:
 def test_a_step_of_the_recipe_may_install_efa() -> None:
     [recipe] = select(open_workspace(), ["pytorch-cu130"]).recipes
     assumptions = what_if.parse_assumptions(["instance=ml.p4d.24xlarge"], CATALOG)
-    content = replace(recipe.content, run=("/opt/aws-efa-installer/efa_installer.sh -y",))
+    content = replace(recipe.content, run=(RunStep("/opt/aws-efa-installer/efa_installer.sh -y"),))
     resolution = what_if.resolve_assuming(replace(recipe, content=content), assumptions, CATALOG)
 
     assert (
