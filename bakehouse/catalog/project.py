@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakehouse import __version__
 from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
+from bakehouse.util.directory_handles import repository_around
 from bakehouse.util.files import expand_home, is_directory, is_file, read_text
 from bakehouse.util.oci import ECR_HOST, is_named, region_of
 from bakehouse.util.toml_table import TomlTable, key_location
@@ -129,20 +130,21 @@ class ProjectSettings:
     is_fallback: bool = False
     """No project was found: this is Bakehouse's checkout, or the current directory if it is installed."""
 
-    def _require_consent(self, key: str) -> None:
+    def require_consent(self, key: str) -> None:
+        """Raise TrustError if a setting needs the user's consent and does not have it."""
         if request := self.unconfirmed.get(key):
             raise request.error
 
     @property
     def ca(self) -> Path | None:
         """PEM file with further certificates. Raises TrustError without the user's consent."""
-        self._require_consent("ca")
+        self.require_consent("ca")
         return self.ca_file
 
     @property
     def cache(self) -> Path:
         """Cache of downloaded files by sha256, for all projects. Raises TrustError without consent."""
-        self._require_consent("cache")
+        self.require_consent("cache")
         return self.cache_directory
 
     @property
@@ -156,7 +158,7 @@ class ProjectSettings:
 
         Raises TrustError without consent.
         """
-        self._require_consent("signing_key")
+        self.require_consent("signing_key")
         return self.key_address
 
     def commits(self, image: str) -> bool:
@@ -178,7 +180,7 @@ class ProjectSettings:
             raise RecipeError(
                 f"the state directory `{directory}` is inside of the repository",
                 reasons=(Reason("a commit could contain test results there, which `push` would believe"),),
-                hint=f"set {self.state_variable} to a directory outside of `{repository_of(self.root)}`",
+                hint=f"set {self.state_variable} to a directory outside of `{repository_around(self.root)}`",
             )
         return directory
 
@@ -224,13 +226,6 @@ def state_of(root: Path, user_state: Path) -> Path:
     path = root.resolve()
     name = re.sub("[^A-Za-z0-9._-]", "_", path.name)[:40]
     return user_state / "projects" / f"{name}-{sha256(os.fsencode(path)).hexdigest()[:16]}"
-
-
-def repository_of(root: Path) -> Path:
-    """Return the directory that the commits of a project can write to: that with `.git`, else its own."""
-    path = root.resolve()
-    parents = (directory for directory in (path, *path.parents) if (directory / ".git").exists())
-    return next(parents, path)
 
 
 def images_directory(start: Path) -> Path:
@@ -305,6 +300,7 @@ def _read(
     cache_hint = "use a host and a repository, such as `registry.example/team/build-cache`"
     registry_hint = "use `local`, `ecr`, a name of [tool.bakehouse.registries], or a host and a prefix"
     ledger_hint = "use an S3 URL such as `s3://our-bucket/releases`"
+    policy = _policy(root, table)
     project = ProjectSettings(
         root=root,
         recipe_roots=(HOME / "recipes", *(root / directory for directory in recipe_roots)),
@@ -341,8 +337,8 @@ def _read(
         state_variable=_state_variable(root, state_directory, user_state, environment),
         registries=_registries(table),
         key_address=_signing_key(root, table, environment),
-        **_consent(root, table, user_state, environment),
-        policy=_policy(root, table),
+        **_consent(root, table, policy, user_state, environment),
+        policy=policy,
         ci=_ci(table),
         jobs=_jobs(table),
         sagemaker_sdk=table.number("sagemaker_sdk", 3, range(2, 4), "2 or 3"),
@@ -403,7 +399,7 @@ def _state_variable(
     root: Path, directory: Path | None, user_state: Path, environment: Mapping[str, str]
 ) -> str:
     """Return the variable to change if the state is in the project's repository; empty if it is not."""
-    if not (directory or user_state).resolve().is_relative_to(repository_of(root)):
+    if not (directory or user_state).resolve().is_relative_to(repository_around(root)):
         return ""
     if directory:
         return "BAKEHOUSE_STATE"
@@ -423,14 +419,20 @@ def _build_on_host(table: TomlTable, environment: Mapping[str, str]) -> bool:
 
 
 def _consent(
-    root: Path, table: TomlTable, user_state: Path, environment: Mapping[str, str]
+    root: Path,
+    table: TomlTable,
+    policy: "Policy | None",
+    user_state: Path,
+    environment: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the fields about settings that need consent."""
-    if table.values.keys().isdisjoint(("build_on_host", "ca", "cache", "signing_key")):
+    if table.problems:
         return {}
     from bakehouse.catalog import consent
 
     asked = consent.requests(root, table, user_state, environment)
+    if request := consent.policy_request(root, table, policy, user_state, environment):
+        asked["policy"] = request
     return {"unconfirmed": asked, "widening": consent.widening(root, table.values)}
 
 

@@ -34,6 +34,7 @@ from bakehouse.catalog.user_files import (
 )
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke, read_smoke
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
+from bakehouse.util.directory_handles import repository_around
 from bakehouse.util.files import is_file, matching_paths, names_in
 from bakehouse.util.format import format_names
 from bakehouse.util.oci import PLATFORM, PLATFORMS, platform_suffix
@@ -215,11 +216,11 @@ def read_recipes(
 
     A file with mistakes does not affect the others. Without `locked`, missing and outdated locks of
     requirements are accepted, because `bake lock` makes them. The `.dockerignore` of a `project` applies to
-    the files of recipes, which must be in its directory or in one of `roots` if `is_limited`. `known` are the
-    recipes of files that were read before.
+    the files of recipes, which must be in its repository or in one of `roots` if `is_limited`. `known` are
+    the recipes of files that were read before.
     """
     roots = tuple(roots)
-    inside = (project, *roots) if project and is_limited else ()
+    inside = (repository_around(project), *roots) if project and is_limited else ()
     reach = Reach(project, tuple(directory.resolve() for directory in inside), {})
     families: dict[str, list[Recipe]] = {}
     problems: dict[Path, Problems] = {}
@@ -331,7 +332,6 @@ def read_recipe(
         fields.report(message, fields.place("user"), "training images run as root", hint)
     components = fields.text_pairs("components")
     requires = (requirement(name, versions, fields.problems) for name, versions in components)
-    reach = replace(reach, inside=()) if fields.flag("outside_project") else reach
     suffix = platform_suffix(platform) if len(platforms) > 1 else ""
     content, unlocked = _content(fields, path, f"{name}{suffix}", suffix, reach, locked=locked)
     _check_secrets(fields)

@@ -361,9 +361,16 @@ class _Reader:
         elif name in _INDEXES:
             extra = "--extra-index-url" if name == "--extra-index-url" else "--index-url"
             self.options.append(PipOption(extra, value, option.location))
-        else:
+        elif value.startswith("file:") or "://" not in value:
             # A directory is relative to the file
-            value = value if "://" in value else str((path.parent / value).resolve())
+            directory = (path.parent / value.removeprefix("file:").removeprefix("//")).resolve()
+            if self._is_outside(directory, option.location):
+                message = f"the directory of `{name}` is outside the repository"
+                hint = "set `find-links` in your pip.conf, or PIP_FIND_LINKS"
+                self.problems.add(Diagnostic(message, option.location, hint=hint))
+                return
+            self.options.append(PipOption("--find-links", str(directory), option.location))
+        else:
             self.options.append(PipOption("--find-links", value, option.location))
 
     def _package(self, line: str, directory: Path, location: Location) -> RequiredPackage | None:
@@ -414,13 +421,19 @@ class _Reader:
             hint = "run `pip wheel --no-deps FILE` and name the wheel"
             self.problems.add(Diagnostic(f"`{path.name}` is not a wheel", location, hint=hint))
             return None
-        repository, real = repository_of(location.path), path.resolve()
-        if repository and not real.is_relative_to(repository.resolve()):
+        real = path.resolve()
+        if self._is_outside(real, location):
             message = f"`{path.name}` is outside the repository"
             self.problems.add(Diagnostic(message, location, hint="copy the wheel into the repository"))
             return None
         text = f"{name} @ {real.as_uri()}"
         return RequiredPackage(f"{text} ; {marker.strip()}" if marker.strip() else text, location, hashes)
+
+    @staticmethod
+    def _is_outside(path: Path, location: Location) -> bool:
+        """Return whether a path leads out of the repository of the file that names it."""
+        repository = repository_of(location.path)
+        return repository is not None and not path.is_relative_to(repository.resolve())
 
 
 def _host_of(url: str) -> str:

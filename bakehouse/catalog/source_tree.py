@@ -5,6 +5,7 @@ repositories, virtual environments, caches and the files of `.dockerignore` stay
 outside and files that are not regular are errors.
 """
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -18,6 +19,7 @@ from bakehouse.catalog import file_modes, ignore_file, spelling
 from bakehouse.catalog.ignore_file import IgnoreFile, State
 from bakehouse.catalog.secrets import Secret, secret_in_file
 from bakehouse.errors import Diagnostic, Location, RecipeError
+from bakehouse.util import git
 from bakehouse.util.files import is_directory, is_file, open_file
 from bakehouse.util.format import format_count
 
@@ -333,7 +335,7 @@ class _Reader:
         except OSError as error:
             self._report(f"cannot read `{name}`: {(error.strerror or str(error)).lower()}")
             return
-        if secret and self._allow.state_below(name)[0]:
+        if secret and self._allow.state_below(name)[0] and not self._is_private(name):
             self.allowed.append(name)
         elif secret:
             self.problems.append(self._found(secret, name, path))
@@ -351,8 +353,20 @@ class _Reader:
         directory = self._source if is_directory(self._source) else self._source.parent
         return file_modes.executables(directory)
 
+    def _is_private(self, name: str) -> bool:
+        """Return whether git does not track a file, so that whoever names it in `allow` may not have it."""
+        return self._tracked is not None and name not in self._tracked
+
+    @cached_property
+    def _tracked(self) -> Mapping[str, bool] | None:
+        with contextlib.suppress(git.GitError):
+            return git.executables(self._source if is_directory(self._source) else self._source.parent)
+        return None
+
     def _found(self, secret: Secret, name: str, path: Path) -> Diagnostic:
         hint = self._hint.format(name=name)
+        if self._allow.state_below(name)[0]:
+            hint = "remove it, or add it to git: `allow` is only for files that the repository shows anyway"
         return Diagnostic(f"`{name}` contains {secret.kind}", Location(path, secret.line, 1), hint=hint)
 
     def _too_many(self, limit: str) -> None:

@@ -182,8 +182,8 @@ def beside(fields: Fields, key: str, directory: Path, reach: Reach = ANYWHERE) -
     path = directory / text if text else None
     if path and reach.inside and (real := _outside(path, reach.inside)):
         label = f"this is `{real}`" if real != Path(os.path.normpath(path)) else ""
-        hint = "copy it into the project, or set `outside_project: true` in the recipe"
-        fields.report(f"`{text}` is outside the project", fields.place(key), label, hint)
+        hint = "copy it into the repository"
+        fields.report(f"`{text}` is outside the repository", fields.place(key), label, hint)
         return None
     if path and (is_file(path) or is_directory(path)):
         _check_spelling(fields, key, path)

@@ -31,6 +31,7 @@ def open_fetcher(
 
     `to` is a directory that replaces the cache and gets a copy of each file. `offline` disables the network.
     """
+    project.require_consent("mirrors")
     pip = pip_config.read(environment)
     mirrors = [*filter(None, [source]), *project.mirrors]
     for mirror in mirrors:

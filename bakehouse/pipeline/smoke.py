@@ -9,7 +9,6 @@ from pathlib import Path
 from bakehouse.builder import run_log
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.base_contents import read_contents
-from bakehouse.catalog.project import repository_of
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import junit, remote_smoke, smoke_report, smoke_runners
 from bakehouse.cluster import smoke as cluster_smoke
@@ -33,6 +32,7 @@ from bakehouse.sagemaker.follow import DEFAULT_PACE, Pace
 from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.trust import signed_report
+from bakehouse.util.directory_handles import repository_around
 from bakehouse.util.files import read_text, write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.oci import Digest
@@ -170,7 +170,7 @@ def smoke_elsewhere(
     sign = _report_signer(workspace, options)
     directory = project.state / "smoke" / image.name / runner.partition(":")[0]
     if results:
-        smoke_report.require_outside(results, repository_of(project.root))
+        smoke_report.require_outside(results, repository_around(project.root))
         text = read_text(results, errors="replace")
         document = remote_smoke.read_results(text, f"`{results}`")
     elif runner.startswith(smoke_runners.SSH):

@@ -100,6 +100,7 @@ class Selection:
 def open_workspace(start: Path | None = None) -> Workspace:
     """Read the project of the current directory. A mistake affects only images that use its file."""
     location = project.find((start or Path.cwd()).resolve())
+    location.require_consent("recipes")
     loaded = cache.load(location.recipe_roots, location.root)
     catalog = loaded.catalog
     recipes = without_affected(loaded.recipes, catalog) if catalog.broken else loaded.recipes

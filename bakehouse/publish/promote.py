@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bakehouse.catalog.project import ProjectSettings, repository_of
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import PublishError, UsageError
@@ -30,6 +30,7 @@ from bakehouse.registry.registry import Registry
 from bakehouse.trust import policy, signed_report
 from bakehouse.trust.bundle import Statement
 from bakehouse.trust.statements import results_of, signature_of
+from bakehouse.util.directory_handles import repository_around
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
@@ -66,6 +67,7 @@ class Promotion:
         self._report = _smoke_report(project, self._candidate, options)
         self._push_options = push_options_for(project, options)
         self._locations = _all_locations(self._candidate, records)
+        policy.require_consent(project)
         self._bundler = bundler_of(project)
         self._registries: list[Registry] = []
         self._released: list[tuple[Registry, PublishedImage]] = []
@@ -223,7 +225,7 @@ def _smoke_report(
     digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
     verify = signed_report.verifier(project.policy) if options.reports else None
     for path in options.reports:
-        smoke_report.require_outside(path, repository_of(project.root))
+        smoke_report.require_outside(path, repository_around(project.root))
         smoke_report.attach(path, candidate.image, digests, project.state, verify)
     reports = [
         report

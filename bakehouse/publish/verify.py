@@ -52,6 +52,7 @@ def verify_releases(
         # Most projects have none, and its checks take long to import.
         from bakehouse.trust import policy
 
+        policy.require_consent(project)
         for place in {(record.image, record.registry) for record in records}:
             at_place = [record for record in records if (record.image, record.registry) == place]
             if record := current_release(at_place, lambda _: True):

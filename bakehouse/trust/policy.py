@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from bakehouse.catalog import consent
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.trust_settings import Policy
 from bakehouse.cluster.smoke_report import MAX_CLOCK_DIFFERENCE
@@ -21,6 +22,7 @@ from bakehouse.trust.bundle import SIGNATURE, RefusedError, SignedStatement
 from bakehouse.trust.keys import PublicKey, read_public_key
 from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, TESTS
 from bakehouse.util.deadline import OverdueError
+from bakehouse.util.files import is_file, read_text, write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
@@ -43,9 +45,19 @@ class _Tests:
 
 def require(project: ProjectSettings, record: ReleaseRecord, report: Reporter) -> None:
     """Raise TrustError if the project has a policy that does not accept a release."""
+    require_consent(project)
     if project.policy:
         with destination.registry(project, record.registry, report) as registry:
             check_image(project.policy, record, registry, RetryPolicy())
+
+
+def require_consent(project: ProjectSettings) -> None:
+    """Record the project's policy; raise TrustError if it accepts more than the recorded one."""
+    project.require_consent("policy")
+    record = consent.policy_record(project.root, project.user_state)
+    content = consent.policy_content(project.policy)
+    if project.policy and not (is_file(record) and read_text(record) == content):
+        write_whole(record, content)
 
 
 def check_image(

@@ -38,6 +38,12 @@ def repository_of(path: Path) -> Path | None:
     return Path(top) if top else None
 
 
+def repository_around(directory: Path) -> Path:
+    """Return the repository of the project in a directory, without links: what its commits can write to."""
+    real = directory.resolve()
+    return repository_of(real / "_") or real
+
+
 def _top(path: str) -> str:
     parent = os.path.dirname(path)  # noqa: PTH120  # Path is slow
     if parent in _tops:

@@ -13,21 +13,29 @@ from bakehouse.catalog.consent import VARIABLES
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cli import main
 from bakehouse.errors import TrustError
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.lock.build_backend import index_with_backends
 from bakehouse.lock.python import Index
+from bakehouse.plan.workspace import open_workspace
+from bakehouse.trust.policy import require_consent
 from tests.support.errors import error_text
 from tests.support.trees import Tree
 
 KMS = "awskms:///arn:aws:kms:eu-west-1:123456789012:key/abc"
 OTHERS = {
-    *("requires", "recipes", "commit", "prices", "jobs", "sagemaker_sdk", "ci"),
+    *("requires", "commit", "prices", "jobs", "sagemaker_sdk", "ci"),
     # Settings of a team: addresses that get requests without credentials of other hosts
     *("registry", "region", "repository_prefix", "registry_port", "registries", "ledger", "builders"),
     # Files are identified by sha256, and lists of packages by a signature
-    *("mirrors", "debian_mirrors", "build_cache"),
-    # A policy only rejects images
+    *("debian_mirrors", "build_cache"),
+    # Compared with the last one
     "policy",
 }
+
+
+def fetcher_of(project: ProjectSettings) -> bool:
+    with open_fetcher(project, print, environment={}):
+        return True
 
 
 class Machine:
@@ -36,6 +44,8 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.home, self.tree = root / "home", Tree(root / "project")
         self.tree.write("ca.pem", "first")
+        self.tree.write("own/images/.keep", "")
+        Tree(root / "other").write("images/.keep", "")
 
     def find(self, settings: str, **variables: str) -> ProjectSettings:
         self.tree.write("pyproject.toml", f"[tool.bakehouse]\n{settings}\n")
@@ -43,8 +53,11 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine(tmp_path)
+    monkeypatch.setenv("HOME", str(machine.home))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    return machine
 
 
 def test_each_setting_is_known_to_widen_trust_or_not() -> None:
@@ -61,6 +74,10 @@ def test_each_setting_is_known_to_widen_trust_or_not() -> None:
         ("cache", "'../other'", "'..'", lambda project: str(project.cache)),
         ("signing_key", f"'{KMS}'", f"'{KMS}d'", lambda project: project.signing_key),
         ("signing_key", "'~/.ssh/key'", "'/root/key'", lambda project: project.signing_key),
+        ("recipes", "['../other']", "['..']", lambda project: open_workspace(project.root)),
+        ("recipes", "['own', '../other']", "['own', '..']", lambda project: open_workspace(project.root)),
+        ("mirrors", "['~/wheels', 'https://m.example']", "['/etc']", fetcher_of),
+        ("mirrors", "['file:///srv/wheels']", "['file:///etc']", fetcher_of),
     ],
 )
 def test_a_setting_counts_with_consent_to_this_value(
@@ -103,9 +120,66 @@ def test_a_variable_of_the_user_gives_consent(machine: Machine) -> None:
     assert machine.find("", BAKEHOUSE_BUILD_ON_HOST="1").build_on_host
 
 
-@pytest.mark.parametrize("setting", ["cache = 'cache'", "signing_key = 'keys/signing.pem'", "ca = ''"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "cache = 'cache'",
+        "signing_key = 'keys/signing.pem'",
+        "ca = ''",
+        "recipes = ['own', '.']",
+        "mirrors = ['own', 'https://m.example/x', 's3://bucket/files']",
+    ],
+)
 def test_a_path_of_the_project_needs_no_consent(machine: Machine, setting: str) -> None:
     assert machine.find(setting).unconfirmed == {}
+
+
+@pytest.mark.parametrize(("given", "is_asked"), [("../other", False), ("/mine", True), ("", True)])
+def test_a_variable_gives_consent_to_the_directories_that_it_names(
+    machine: Machine, given: str, is_asked: bool
+) -> None:
+    for key in ("recipes", "mirrors"):
+        project = machine.find(f"{key} = ['../other']", **{VARIABLES[key]: given})
+        assert ([*project.unconfirmed] == [key]) is is_asked
+
+
+POLICY = (
+    "[tool.bakehouse.policy]\nkeys = ['a.pub', 'b.pub']\nrequire = ['tests', 'signature']\nrebuilds = 1\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "effect"),
+    [
+        (POLICY, "", "it no longer requires `signature`"),
+        ("'tests', ", "", "it no longer requires `tests`"),
+        ("rebuilds = 1", "rebuilds = 0", "it requires 0 rebuilds instead of 1"),
+        ("'b.pub'", "'c.pub'", "it trusts other keys"),
+        ("'tests', ", "'tests', 'sbom', ", ""),
+        ("rebuilds = 1", "rebuilds = 2", ""),
+        (", 'b.pub'", "", ""),
+    ],
+)
+def test_a_repository_can_tighten_a_policy_and_weaken_it_with_consent(
+    machine: Machine, old: str, new: str, effect: str
+) -> None:
+    for name in "abc":
+        machine.tree.write(f"{name}.pub", name)
+    require_consent(machine.find(POLICY))
+
+    changed = machine.find(POLICY.replace(old, new))
+    if not effect:
+        require_consent(changed)
+        assert "policy" in machine.find(POLICY).unconfirmed
+        return
+    with pytest.raises(TrustError) as caught:
+        require_consent(changed)
+    [diagnostic] = caught.value.diagnostics
+    assert effect in [reason.text for reason in diagnostic.reasons]
+    [variable, value] = str(diagnostic.hint).split()[11].split("=")
+    assert machine.find(POLICY.replace(old, new), **{variable: value}).unconfirmed == {}
+    changed.unconfirmed["policy"].grant()
+    require_consent(machine.find(POLICY.replace(old, new)))
 
 
 def test_a_link_out_of_the_project_needs_consent(machine: Machine) -> None:

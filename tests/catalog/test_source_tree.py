@@ -2,6 +2,7 @@
 
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -245,6 +246,19 @@ def test_secrets_are_errors_at_their_line_unless_allowed(source: Path) -> None:
     [problem] = tree.problems
     assert problem.message == "`conf/.env` contains environment variables, which usually include secrets"
     assert str(problem.location) == f"{source}/conf/.env:2:1"
+
+
+def test_only_secrets_that_git_tracks_can_be_allowed(source: Path) -> None:
+    """A pull request can name a file that only its reviewer has."""
+    write(source, "a/.env", "b/.env", content="KEY=value\n")
+    subprocess.run(["git", "init", "-q"], cwd=source, check=True)
+    subprocess.run(["git", "add", "a"], cwd=source, check=True)
+    tree = read(source, allow=("a", "b"))
+
+    assert tree.allowed == ("a/.env",)
+    assert [problem.hint for problem in tree.problems] == [
+        "remove it, or add it to git: `allow` is only for files that the repository shows anyway"
+    ]
 
 
 def test_many_mistakes_are_counted(source: Path) -> None:

@@ -69,7 +69,6 @@ targets:
     - @instance=ml.p3.2xlarge
 status: @status=current
 format: @format=docker
-outside_project: @outside_project=false
 public_environment:
   - @public=A
 required:

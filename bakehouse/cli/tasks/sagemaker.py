@@ -89,11 +89,12 @@ def estimator(
         record = find_release(workspace, given.image, instance_type, region)
         recipe = workspace.recipes.get(record.image)
         snippet = snippets.snippet(record, given.spec, workspace.catalog, recipe, for_)
-    if workspace.project.policy and not preview:
+    project = workspace.project
+    if (project.policy or "policy" in project.unconfirmed) and not preview:
         # Most projects have none, and its checks take long to import.
         from bakehouse.trust import policy
 
-        policy.require(workspace.project, record, report)
+        policy.require(project, record, report)
     diagnostics.write_warnings((finding.diagnostic for finding in snippet.warnings), sys.stderr)
     show(snippet.code)
 
