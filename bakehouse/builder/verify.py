@@ -375,7 +375,8 @@ def _surroundings(image: Image) -> str:
         image.base.reference if isinstance(image.base, BootstrappedBase) else image.base.pinned,
         image.apt,
         [deb.sha256 for deb in image.apt_debs],
-        [stage.key for stage in image.stages if stage.name == REQUIREMENTS],
+        # `layout-wheels` compares the packages that it lays out, and replaces no files of others
+        [stage.key for stage in image.stages if stage.name == REQUIREMENTS and not stage.layers],
         image.path,
         image.library_path,
         image.environment,

@@ -21,6 +21,7 @@ from bakehouse.errors import Diagnostic, Location, Problems, RecipeError, StaleE
 from bakehouse.plan import image_lock, layers, step_keys
 from bakehouse.plan.model import (
     DNF_TEMPLATE,
+    OWN_PYTHON,
     BootstrappedBase,
     Image,
     Plan,
@@ -415,7 +416,7 @@ def _blocks(image: Image, texts: Iterable[_StageText]) -> tuple[layers.Texts, la
 
 def _stage_texts(image: Image, environment: "Environment") -> list[_StageText]:
     """Return the rendered blocks of each stage."""
-    package_stage = "venv" if any(stage.name == "python" for stage in image.stages) else "toolchain"
+    package_stage = "venv" if any(stage.name == OWN_PYTHON for stage in image.stages) else "toolchain"
     pip = _command(image.base_facts.get("pip", "python3 -m pip --python /opt/venv/bin/python"))
     below: tuple[str, ...] = ()
     texts = []

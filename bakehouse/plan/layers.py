@@ -80,7 +80,8 @@ def owners(image: Image, build: Texts, chain: Texts) -> tuple[LayerOwner, ...]:
         *([LayerOwner(REPLACED, "RUN")] if image.frozen and build else []),
         *(LayerOwner(stage.name, "COPY") for stage in stages if stage not in own),
         *steps["requirements"],
-        *(LayerOwner(stage.name, "COPY") for stage in own),
+        # Each layer of wheels has one of byte code
+        *(LayerOwner(stage.name, "COPY") for stage in own for _ in range(2 * len(stage.layers) or 1)),
         *([LayerOwner(CONSTRAINTS, "COPY")] if image.constraints else []),
         *steps["code"],
         *([LayerOwner(FILES, "COPY")] if has_files else []),

@@ -17,6 +17,7 @@ from bakehouse.catalog.trim import TrimChoice
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.plan import base_steps
 from bakehouse.plan.required_imports import RequiredImport
+from bakehouse.plan.wheel_layers import wheel_layers
 from bakehouse.util.hashing import key_of
 from bakehouse.util.oci import PLATFORM, Digest
 
@@ -26,6 +27,8 @@ ImageKey = NewType("ImageKey", str)
 """64 hex digits: a hash of the last step of an image and of its configuration without labels."""
 DESCRIPTION_LABEL = "org.opencontainers.image.description"
 """Label with the summary of an image."""
+OWN_PYTHON = "python"
+"""The component whose packages are in /opt/venv."""
 LATEST = "latest"
 """Tag of the last build of an image."""
 DNF_TEMPLATE = "dnf.j2"
@@ -134,6 +137,8 @@ class Stage:
     """True if other stages or the base contain some packages of the component's lock."""
     image: str = ""
     """Name of the image whose recipe has the packages; empty for the packages of components."""
+    python: str = ""
+    """Python such as `3.11`, if `layout-wheels` writes the layers of the packages; empty if pip does."""
     key: StageKey = StageKey("")
     """Empty until the stage is rendered."""
 
@@ -147,7 +152,7 @@ class Stage:
             *(self.part.component, self.part.version, self.part.variant, self.template, *artifacts),
             *(tuple(package.key_input for package in self.locked), self.build_apt, self.debs),
             *(tuple(self.facts.items()), tuple(self.files.items()), self.dropped, self.image),
-            *(self.debs_list, self.is_partial),
+            *(self.debs_list, self.is_partial, self.python),
         )
 
     @property
@@ -161,6 +166,11 @@ class Stage:
     @cached_property
     def sdists(self) -> tuple[Package, ...]:
         return tuple(package for package in self.locked if package.is_sdist)
+
+    @cached_property
+    def layers(self) -> dict[str, tuple[Package, ...]]:
+        """The packages of each layer that `layout-wheels` writes, by the name of the layer."""
+        return wheel_layers(self.locked) if self.python else {}
 
     @property
     def packages(self) -> str:
@@ -179,8 +189,9 @@ class Stage:
 
     @property
     def finish(self) -> str:
-        """The command that prepares /out as a layer; the step must mount `bin/finish-layer`."""
-        return wrapped(["finish-layer", self.name, *map(shlex.quote, self.dropped)], "        ", " \\")
+        """The command that prepares /out; the step must mount its script."""
+        program = "/opt/venv/bin/python /usr/local/bin/layout-wheels" if self.layers else "finish-layer"
+        return wrapped([program, self.name, *map(shlex.quote, self.dropped)], "        ", " \\")
 
     @property
     def requirements(self) -> str:
@@ -230,14 +241,24 @@ class Stage:
         """Files that the steps of the stage can read, by path in `inputs/`."""
         files = {self.file(name): content for name, content in self.files.items()}
         if self.wheels:
-            files[self.requirements] = _requirements_file(self.wheels)
+            files[self.requirements] = self._list(self.wheels)
         if self.sdists:
-            files[self.sdists_list] = _requirements_file(self.sdists)
+            files[self.sdists_list] = self._list(self.sdists)
         if self.locks_build:
             files[self.build_list] = _build_file(self.sdists)
         if self.debs:
             files[self.debs_list] = debs_file(self.debs)
         return files
+
+    def _list(self, packages: tuple[Package, ...]) -> bytes:
+        """Return a requirements file, in which a comment names the layer of the packages below it."""
+        if not self.layers:
+            return _requirements_file(packages)
+        parts = {
+            layer: _requirements_file(package for package in group if package in packages)
+            for layer, group in self.layers.items()
+        }
+        return b"".join(f"# layer {layer}\n".encode() + lines for layer, lines in parts.items() if lines)
 
     @property
     def _label(self) -> str:

@@ -32,6 +32,7 @@ from bakehouse.plan.apt_packages import (
 from bakehouse.plan.constraints import constraints
 from bakehouse.plan.model import (
     DESCRIPTION_LABEL,
+    OWN_PYTHON,
     BootstrappedBase,
     Image,
     InstalledComponent,
@@ -224,7 +225,15 @@ def _user_stage(
         dropped=drop_patterns((), recipe.trim),
         debs_list=f"debs/{base}/{REQUIREMENTS}-{recipe.name}.txt" if debs else "",
         image=recipe.name,
+        python=_own_python(resolution),
     )
+
+
+def _own_python(resolution: Resolution) -> str:
+    """Return the version of the image's own Python; empty for that of a vendor's base."""
+    is_frozen = bool(resolution.base.candidate.component.frozen)
+    own = (choice.version for choice in resolution.choices if choice.name == OWN_PYTHON and not is_frozen)
+    return next(own, "")
 
 
 def _required(recipe: Recipe, *, gpu: bool, launchers: Collection[str]) -> tuple[str, ...]:
@@ -343,7 +352,8 @@ def _invalid_package(name: str, manager: Manager, location: Location, label: str
 
 def _check_layers(image: Image, recipe: Recipe, problems: Problems) -> None:
     # The number of layers of a base is unknown before the pull; no base of the catalog has more than 20.
-    layers = 22 + bool(image.constraints) + len(image.stages) + len(image.content.run)
+    wheels = 2 * sum(len(stage.layers) for stage in image.stages)
+    layers = 22 + bool(image.constraints) + len(image.stages) + len(image.content.run) + wheels
     if layers > MAX_LAYERS:
         message = f"image `{image.name}` has {layers} layers; at most {MAX_LAYERS} are allowed"
         hint = "combine several steps of `run`"

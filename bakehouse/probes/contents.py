@@ -71,9 +71,13 @@ def owners() -> dict[str, list[tuple[str, int]]]:
     """Return the components that list each path, with the listed sizes."""
     components: dict[str, list[tuple[str, int]]] = {}
     for file in sorted(LISTS.glob("*")):
+        # A component has a list in each of its layers
+        component = file.name.partition("~")[0]
         for line in file.read_text().splitlines():
             size, path = line.split(" ", 1)
-            components.setdefault(path, []).append((file.name, int(size)))
+            listed = components.setdefault(path, [])
+            if (component, int(size)) not in listed:
+                listed.append((component, int(size)))
     return components
 
 

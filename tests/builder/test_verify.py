@@ -587,6 +587,20 @@ def test_conflicts_within_a_vendor_s_base_are_not_the_image_s(
     assert str(all_of_them.value) == f"{caught.value} (and 1 more)"
 
 
+def test_a_file_in_two_layers_of_one_component_has_one_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "LISTS", tmp_path)
+    for name in ("requirements~torch", "requirements~small_1"):
+        (tmp_path / name).write_text("0 /opt/nvidia/__init__.py\n")
+
+    contents.check_each_file_has_one_owner()
+
+    (tmp_path / "pytorch").write_text("0 /opt/nvidia/__init__.py\n")
+    with pytest.raises(AssertionError, match="1 files are in two components"):
+        contents.check_each_file_has_one_owner()
+
+
 def secrets_in(directory: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(contents, "TOP", str(directory))
     monkeypatch.setitem(sys.modules, "probe_secrets", secrets)

@@ -219,7 +219,8 @@ def test_comments_and_blank_lines_of_shared_templates_move_no_key_and_steps_thos
     for name in ("Dockerfile.j2", "macros.j2", "requirements.j2"):
         assert moved(name, "\nFROM ", "\n# A comment{# of two kinds #}\n\n\nFROM ") == set()
         assert moved(name, "{% ", "{# another #}{% ") == set()
-    assert moved("macros.j2", "--no-compile", "--compile") == {"torch", "requirements", "image"}
+    assert moved("macros.j2", "--no-compile", "--compile") == {"torch", "image"}
+    assert moved("macros.j2", "--dest /tmp/wheels", "--dest=/tmp/wheels") == {"requirements", "image"}
 
 
 def test_images_that_use_a_part_in_the_same_way_share_its_stage(tree: Tree) -> None:
