@@ -13,12 +13,13 @@ import tempfile
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
-from bakehouse.commands.report.commits import ChangedImage, Comparison, Difference
+from bakehouse.commands.report.commits import ChangedImage, Comparison
 from bakehouse.commands.report.fleet import Fleet, ReleaseRow, read_fleet
 from bakehouse.commands.report.page import render
 from bakehouse.ledger.release_changes import Change
-from bakehouse.plan.diff import PackageChange, PackageChanges
+from bakehouse.plan.diff import PackageChanges
 from bakehouse.plan.workspace import open_workspace
+from bakehouse.util.value_change import ValueChange
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result
 from tests.support.browser import Browser, find_program, open_browser
@@ -60,18 +61,18 @@ def generated(fleet: Fleet, count: int) -> Fleet:
 def _change(image: str) -> ChangedImage:
     """Return an image with differences of all kinds, such as an upgrade of its locks makes them."""
     python, debian = (
-        tuple(PackageChange(f"package-{number}", f"1.{number}", f"2.{number}") for number in range(count))
+        tuple(ValueChange(f"package-{number}", f"1.{number}", f"2.{number}") for number in range(count))
         for count in CHANGED_PACKAGES
     )
     return ChangedImage(
         image,
-        components=tuple(Difference(f"component-{number}", "1.0", "2.0") for number in range(5)),
+        components=tuple(ValueChange(f"component-{number}", "1.0", "2.0") for number in range(5)),
         packages=(
             PackageChanges("Python", python, 10**9, 10**9),
             PackageChanges("Debian", debian, 10**7, 10**7),
         ),
         recipe=("+ environment A x", "- environment A y"),
-        tests=(Difference("mpi_2x2", "passed", "failed"), Difference("components", "not tested", "passed")),
+        tests=(ValueChange("mpi_2x2", "passed", "failed"), ValueChange("components", "not tested", "passed")),
         bytes_before=595_000_000,
         bytes_after=600_000_000,
     )
@@ -90,7 +91,7 @@ def _releases(image: str) -> tuple[ReleaseRow, ...]:
             checks=(("components", "passed"),),
             parts=(("pytorch", f"2.{month}.0 cpu-py311"),),
             since=f"2026-{month - 1:02}-01" if month > 1 else "",
-            changes=(Change("component", "pytorch", f"2.{month - 1}.0", f"2.{month}.0"),)
+            changes=(Change("pytorch", f"2.{month - 1}.0", f"2.{month}.0", "component"),)
             if month > 1
             else (),
         )

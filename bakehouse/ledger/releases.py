@@ -32,6 +32,11 @@ class ReleasedComponent:
     version: str
     variant: str
 
+    @property
+    def version_text(self) -> str:
+        """Version and variant, such as `2.13.0 (cpu-py311)`."""
+        return f"{self.version} ({self.variant})" if self.variant else self.version
+
 
 @dataclass(frozen=True, slots=True)
 class ReleasedName:

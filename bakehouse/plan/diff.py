@@ -16,6 +16,7 @@ from bakehouse.plan.recipe_diff import RecipeDifference, recipe_differences
 from bakehouse.resolve.resolver import Choice, Resolution, Unsatisfiable, resolve
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.suggest import suggestion
+from bakehouse.util.value_change import ValueChange
 
 PYTHON = "Python"
 _KINDS = (PYTHON, "distribution", "build-stage")
@@ -38,9 +39,14 @@ class ComponentDifference:
     after: Choice | None
 
     @property
+    def version(self) -> ValueChange:
+        """The version and variant of both."""
+        return ValueChange(self.name, _version_text(self.before), _version_text(self.after))
+
+    @property
     def is_any(self) -> bool:
         """Return whether the component differs."""
-        return version_text(self.before) != version_text(self.after) or any(self.provided)
+        return self.version.before != self.version.after or any(self.provided)
 
     @property
     def provided(self) -> Iterator[str]:
@@ -54,27 +60,12 @@ class ComponentDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class PackageChange:
-    """A package in two images; its version is None in an image that lacks it."""
-
-    name: str
-    before: str | None
-    after: str | None
-
-    @property
-    def text(self) -> str:
-        if self.before is None:
-            return f"+ {self.name} {self.after}"
-        return f"{self.name} {self.before} → {self.after}" if self.after else f"- {self.name} {self.before}"
-
-
-@dataclass(frozen=True, slots=True)
 class PackageChanges:
     """The packages of one kind that differ."""
 
     kind: str
     """`Python`, `distribution` or `build-stage`."""
-    changes: tuple[PackageChange, ...]
+    changes: tuple[ValueChange, ...]
     bytes_before: int
     """Download size of all packages of the kind."""
     bytes_after: int
@@ -269,22 +260,14 @@ def _resolved(recipe: Recipe, catalog: Catalog) -> Resolution | None:
 
 
 def _difference_text(difference: ComponentDifference) -> str:
-    before, after = version_text(difference.before), version_text(difference.after)
-    if difference.before is None:
-        return f"+ {difference.name} {after}"
-    if difference.after is None:
-        return f"- {difference.name} {before}"
-    if before == after:
-        return f"~ {difference.name} {after}"
-    return f"~ {difference.name} {before} → {after}"
+    version = difference.version
+    if version.before == version.after:
+        return f"~ {difference.name} {version.after}"
+    return version.text if None in (version.before, version.after) else f"~ {version.text}"
 
 
-def version_text(choice: Choice | None) -> str:
-    """Return the version and variant of a component; empty for None."""
-    if choice is None:
-        return ""
-    variant = choice.candidate.variant.name
-    return f"{choice.version} ({variant})" if variant else choice.version
+def _version_text(choice: Choice | None) -> str | None:
+    return str(choice.candidate).removeprefix(f"{choice.name} ") if choice else None
 
 
 def _by_name(resolution: Resolution) -> dict[str, Choice]:
@@ -312,7 +295,7 @@ def package_changes(before: Resolution, after: Resolution, locks: Locks) -> Iter
         # A package of only the build stages of one image may be in the other image itself
         elsewhere = first[_KINDS[1]].keys() | second[_KINDS[1]].keys() if kind == _KINDS[2] else set()
         changes = tuple(
-            PackageChange((new.get(name) or old[name]).name, _version_in(old, name), _version_in(new, name))
+            ValueChange((new.get(name) or old[name]).name, _version_in(old, name), _version_in(new, name))
             for name in sorted((old.keys() | new.keys()) - elsewhere)
             if _version_in(old, name) != _version_in(new, name)
         )

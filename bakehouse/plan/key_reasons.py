@@ -9,6 +9,7 @@ from bakehouse.plan import image_lock
 from bakehouse.plan.model import Image
 from bakehouse.util.format import format_count
 from bakehouse.util.json_reader import parse_json
+from bakehouse.util.value_change import ValueChange, value_changes
 
 _COMPONENT = re.compile(rb'org\.bakehouse\.component\.(\S+?)="([^"]*)"')
 _ROWS = {
@@ -48,12 +49,10 @@ def key_reasons(image: Image, lock: bytes, dockerfile: bytes) -> tuple[str, ...]
 
 
 def _components(image: Image, dockerfile: bytes) -> Iterator[str]:
-    """Yield the components whose version or variant differs from the labels of a Dockerfile."""
+    """Return the components whose version or variant differs from the labels of a Dockerfile."""
     labels = {name.decode(): text.decode(errors="replace") for name, text in _COMPONENT.findall(dockerfile)}
     versions = {part.component: part.version_text for part in image.all_parts}
-    for name in dict.fromkeys([*labels, *versions]) if labels else ():
-        if labels.get(name) != versions.get(name):
-            yield _change(name, labels.get(name), versions.get(name))
+    return (change.text for change in value_changes(labels, versions) if labels)
 
 
 def _rows(lock: Mapping[str, Any], section: str) -> dict[str, tuple[str, str]]:
@@ -74,12 +73,4 @@ def _changes(old: Mapping[str, tuple[str, str]], new: Mapping[str, tuple[str, st
         if before and after and before[0] == after[0]:
             yield f"another file of {name} {after[0]}".rstrip()
         else:
-            yield _change(name, before and before[0], after and after[0])
-
-
-def _change(name: str, before: str | None, after: str | None) -> str:
-    if before is None:
-        return f"{name} {after} added".replace("  ", " ")
-    if after is None:
-        return f"{name} {before} removed".replace("  ", " ")
-    return f"{name} {before} → {after}"
+            yield ValueChange(name, before and before[0], after and after[0]).text

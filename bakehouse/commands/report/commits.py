@@ -12,16 +12,15 @@ from bakehouse.catalog.recipe import Recipe
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan import affected
 from bakehouse.plan.diff import (
-    ComponentDifference,
     PackageChanges,
     differences,
     package_changes,
     recipe_changes,
-    version_text,
 )
 from bakehouse.plan.model import Image, ImageKey, key_with_code
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
+from bakehouse.util.value_change import ValueChange, value_changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +38,17 @@ class PresentImage:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """One value that differs; None where a side lacks it."""
-
-    name: str
-    before: str | None
-    after: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class ChangedImage:
     """An image that differs from its state at the commit."""
 
     image: str
     problem: str = ""
     """Why it cannot be compared."""
-    components: tuple[Difference, ...] = ()
+    components: tuple[ValueChange, ...] = ()
     packages: tuple[PackageChanges, ...] = ()
     recipe: tuple[str, ...] = ()
     """Other differences of the recipe, and of pins."""
-    tests: tuple[Difference, ...] | None = ()
+    tests: tuple[ValueChange, ...] | None = ()
     """Checks with another result; None if those of one side are not recorded."""
     bytes_before: int | None = None
     """Size as pushed; None if it is not recorded."""
@@ -131,7 +121,7 @@ def _change(
     except Unsatisfiable:
         return ChangedImage(name, "no versions satisfied it at the commit")
     after = present.resolution
-    components = tuple(map(_component, differences(before, after)))
+    components = tuple(difference.version for difference in differences(before, after))
     packages = tuple(package_changes(before, after, (past.apt_locks, workspace.apt_locks)))
     recipe = tuple(difference.text for difference in recipe_changes(before, after))
     if isinstance(old_key, str):
@@ -151,21 +141,14 @@ def _change(
     )
 
 
-def _component(difference: ComponentDifference) -> Difference:
-    before, after = version_text(difference.before), version_text(difference.after)
-    return Difference(difference.name, before or None, after or None)
-
-
-def _tests(old_records: Iterable[ReleaseRecord], present: Mapping[str, str]) -> tuple[Difference, ...] | None:
+def _tests(
+    old_records: Iterable[ReleaseRecord], present: Mapping[str, str]
+) -> tuple[ValueChange, ...] | None:
     old = next((record.checks for record in old_records if record.checks), None)
     if not old or not present:
         return None
     before = {check.name: str(check.outcome) for check in old}
-    return tuple(
-        Difference(name, before.get(name), present.get(name))
-        for name in dict.fromkeys([*before, *present])
-        if before.get(name) != present.get(name)
-    )
+    return value_changes(before, present)
 
 
 def size_of(image: str, key: object, records: Iterable[ReleaseRecord], state: Path) -> int | None:

@@ -6,11 +6,12 @@ from bakehouse.analysis.size_log import SizeRecord
 from bakehouse.analysis.sizes import OwnedDirectory, PartSize
 from bakehouse.builder.build_log import Build
 from bakehouse.builder.timings import StepTime
-from bakehouse.commands.report.commits import ChangedImage, Comparison, Difference
+from bakehouse.commands.report.commits import ChangedImage, Comparison
 from bakehouse.commands.report.fleet import CheckRow, Download, Fleet, ReleaseRow, SmokeResults
 from bakehouse.ledger.release_changes import Change
-from bakehouse.plan.diff import PackageChange, PackageChanges
+from bakehouse.plan.diff import PackageChanges
 from bakehouse.plan.model import ImageKey
+from bakehouse.util.value_change import ValueChange
 
 HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>&amp;\"'\u202e\ud800"
 
@@ -31,7 +32,7 @@ def hostile(fleet: Fleet) -> Fleet:
         checks=((HOSTILE, HOSTILE),),
         parts=((HOSTILE, HOSTILE),),
         since=HOSTILE,
-        changes=(Change(HOSTILE, HOSTILE, HOSTILE, None),),
+        changes=(Change(HOSTILE, HOSTILE, None, HOSTILE),),
     )
     step = StepTime(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), 1.0, False, (), 0.0)
     check = CheckRow(HOSTILE, HOSTILE, False, 1.0, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE)
@@ -66,6 +67,6 @@ def hostile(fleet: Fleet) -> Fleet:
 
 
 def _change(name: str) -> ChangedImage:
-    difference = Difference(HOSTILE, HOSTILE, HOSTILE)
-    packages = PackageChanges(HOSTILE, (PackageChange(HOSTILE, None, HOSTILE),), 1, 2)
+    difference = ValueChange(HOSTILE, HOSTILE, HOSTILE)
+    packages = PackageChanges(HOSTILE, (ValueChange(HOSTILE, None, HOSTILE),), 1, 2)
     return ChangedImage(name, "", (difference,), (packages,), (HOSTILE,), (difference,), 1, 2)

@@ -14,11 +14,12 @@ from bakehouse.builder.build_log import Build, record_build
 from bakehouse.builder.timings import StepTime
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
-from bakehouse.commands.report.commits import ChangedImage, Comparison, Difference
+from bakehouse.commands.report.commits import ChangedImage, Comparison
 from bakehouse.commands.report.page import render
 from bakehouse.evidence import step_layers
 from bakehouse.ledger.releases import ReleasedComponent
-from bakehouse.plan.diff import PackageChange, PackageChanges
+from bakehouse.plan.diff import PackageChanges
+from bakehouse.util.value_change import ValueChange
 from tests.commands.report.hostile_fleet import hostile
 from tests.commands.report.sites import CONFIG, FAILED, Site, build, lock
 from tests.support import fleet_sizes
@@ -30,8 +31,8 @@ IMAGES = 300
 PHONE = 390
 CHANGE = ChangedImage(
     "small",
-    components=(Difference("python", "3.10", "3.11"), Difference("sshd", None, "9.2")),
-    packages=(PackageChanges("Python", (PackageChange("mine", "1.0", "1"),), 400, 500),),
+    components=(ValueChange("python", "3.10", "3.11"), ValueChange("sshd", None, "9.2")),
+    packages=(PackageChanges("Python", (ValueChange("mine", "1.0", "1"),), 400, 500),),
     recipe=("+ environment A x",),
     tests=None,
     bytes_before=60,

@@ -7,11 +7,12 @@ import pytest
 from bakehouse.analysis.size_log import record_size
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
-from bakehouse.commands.report.commits import ChangedImage, Comparison, Difference
+from bakehouse.commands.report.commits import ChangedImage, Comparison
 from bakehouse.commands.report.fleet import read_fleet
 from bakehouse.errors import UsageError
 from bakehouse.ledger.releases import ReleasedCheck
-from bakehouse.plan.diff import PackageChange, PackageChanges
+from bakehouse.plan.diff import PackageChanges
+from bakehouse.util.value_change import ValueChange
 from tests.commands.report.sites import Site, build
 from tests.support.fleet_sizes import SMALL
 from tests.support.git_repository import commit
@@ -45,7 +46,7 @@ def test_components_and_recipes_that_differ(site: Site) -> None:
     site.tree.image(IMAGE.replace(', toolkit: "*"', "") + "environment: {A: x}\n")
 
     change = changed(site, revision)
-    assert change.components == (Difference("toolkit", "5.1", None),)
+    assert change.components == (ValueChange("toolkit", "5.1", None),)
     assert change.recipe == ("+ environment A x",)
 
 
@@ -55,7 +56,7 @@ def test_packages_that_differ_with_their_bytes(site: Site) -> None:
     lock(site, "2.0", 30)
 
     assert changed(site, revision).packages == (
-        PackageChanges("Python", (PackageChange("mine", "1.0", "2.0"),), 10, 30),
+        PackageChanges("Python", (ValueChange("mine", "1.0", "2.0"),), 10, 30),
     )
 
 
@@ -83,8 +84,8 @@ def test_tests_and_sizes_are_those_of_each_build_key(site: Site) -> None:
 
     change = changed(site, revision)
     assert change.tests == (
-        Difference("train_success", "passed", "failed"),
-        Difference("sshd", "passed", None),
+        ValueChange("train_success", "passed", "failed"),
+        ValueChange("sshd", "passed", None),
     )
     assert (change.bytes_before, change.bytes_after) == (500, SMALL.stored)
 

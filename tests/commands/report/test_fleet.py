@@ -198,7 +198,7 @@ def test_releases_have_their_changes_since_the_release_before(site: Site) -> Non
 
     assert (newest.since, [change.text for change in newest.changes]) == (
         "2026-11-18",
-        ["torch 2.8.0 → 2.9.0"],
+        ["torch 2.8.0 (cpu) → 2.9.0 (cpu)"],
     )
     assert (candidate.since, candidate.changes) == (None, ())
     assert (oldest.since, oldest.changes) == ("", ())
