@@ -3,7 +3,7 @@
 How far an image was made is that of its committed keys, so that a list renders nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from bakehouse.catalog import cache
@@ -11,7 +11,8 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.evidence.image_state import ImageState, image_state, known_layers, state_of
 from bakehouse.plan import image_keys
-from bakehouse.plan.workspace import Workspace
+from bakehouse.plan.workspace import Workspace, plan_resolutions, select_own
+from bakehouse.util.format import format_table
 
 Json = dict[str, Any]
 Facts = dict[str, tuple[Json, bool]]
@@ -43,25 +44,36 @@ def report(workspace: Workspace, recipes: Sequence[Recipe]) -> list[Json]:
     ]
 
 
+def listing(own: Sequence[Recipe], others: Sequence[Recipe], differ: Collection[str] = ()) -> str:
+    """Format one line for each image: first those of the project, then those of Bakehouse.
+
+    Those in `differ` are not reproducible.
+    """
+    marks = dict.fromkeys(differ, ", not reproducible")
+    rows = [
+        (recipe.name, recipe.status + marks.get(recipe.name, ""), recipe.summary)
+        for recipe in (*own, *others)
+    ]
+    lines = format_table(rows).splitlines(keepends=True)
+    heading = ["\nImages of Bakehouse:\n"] if own and others else []
+    return "".join([*lines[: len(own)], *heading, *lines[len(own) :]])
+
+
 def image_states(workspace: Workspace, recipes: Sequence[Recipe]) -> dict[str, ImageState]:
     """Return the states of images by their committed keys; own images without them are planned."""
-    from bakehouse.pipeline.image_docs import resolved
-    from bakehouse.plan.workspace import plan_resolutions, select_own
-
     rows = known_layers(workspace.project)
-    if not rows:
-        return {recipe.name: ImageState(0) for recipe in recipes}
-    keys = image_keys.read(workspace.project.images)
-    own = {recipe.name for recipe in select_own(workspace).recipes if recipe.name not in keys}
-    resolutions = (resolved(recipe, workspace) for recipe in recipes if recipe.name in own)
-    planned = [*filter(None, resolutions)]
-    images = plan_resolutions(workspace, planned).images if planned else ()
-    states = {image.name: state_of(image, rows) for image in images}
+    keys = image_keys.read(workspace.project.images) if rows else {}
+    states = {recipe.name: ImageState(0) for recipe in recipes}
     for recipe in recipes:
         if known := keys.get(recipe.name):
             states[recipe.name] = image_state(known.key, known.layers, recipe.platform, rows)
-        else:
-            states.setdefault(recipe.name, ImageState(0))
+    own = {recipe.name for recipe in select_own(workspace).recipes if recipe.name not in keys} if rows else ()
+    if planned := [recipe for recipe in recipes if recipe.name in own]:
+        from bakehouse.pipeline.image_docs import resolved
+
+        resolutions = [*filter(None, (resolved(recipe, workspace) for recipe in planned))]
+        images = plan_resolutions(workspace, resolutions).images if resolutions else ()
+        states |= {image.name: state_of(image, rows) for image in images}
     return states
 
 

@@ -11,12 +11,11 @@ from bakehouse.util.format import first_names, format_bytes, format_count, forma
 
 if TYPE_CHECKING:
     # Tasks import this module when they start, and most of these imports are slow.
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bakehouse.builder.built_image import BuiltImage
     from bakehouse.builder.rehearse import Rehearsed
     from bakehouse.catalog.base_image_lock import AptLocks
-    from bakehouse.catalog.recipe import Recipe
     from bakehouse.cluster.smoke_report import SmokeReport
     from bakehouse.ledger.releases import ReleaseRecord
     from bakehouse.plan.affected import ChangedImages
@@ -27,21 +26,6 @@ if TYPE_CHECKING:
 
 FEW = 4
 """Number of images up to which each image gets its own table."""
-
-
-def listing(own: Sequence[Recipe], others: Sequence[Recipe], differ: Collection[str] = ()) -> str:
-    """Format one line for each image: first those of the project, then those of Bakehouse.
-
-    Those in `differ` are not reproducible.
-    """
-    marks = dict.fromkeys(differ, ", not reproducible")
-    rows = [
-        (recipe.name, recipe.status + marks.get(recipe.name, ""), recipe.summary)
-        for recipe in (*own, *others)
-    ]
-    lines = format_table(rows).splitlines(keepends=True)
-    heading = ["\nImages of Bakehouse:\n"] if own and others else []
-    return "".join([*lines[: len(own)], *heading, *lines[len(own) :]])
 
 
 def resolution_table(resolutions: Iterable[Resolution]) -> str:

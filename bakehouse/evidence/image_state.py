@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.evidence.step_layers import RowsByKey, by_key, read
-from bakehouse.plan.model import Image, ImageLayer
-from bakehouse.plan.unpinned import KEY_DIGITS
+from bakehouse.plan.image_layer import KEY_DIGITS, ImageLayer
 from bakehouse.util.format import format_count
+
+if TYPE_CHECKING:
+    from bakehouse.plan.model import Image
 
 
 class Level(StrEnum):
@@ -85,5 +88,5 @@ def known_layers(project: ProjectSettings, *, committed: bool = False) -> RowsBy
     return by_key(rows if committed else rows | read(project.state))
 
 
-def state_of(image: Image, layers: RowsByKey) -> ImageState:
+def state_of(image: "Image", layers: RowsByKey) -> ImageState:
     return image_state(image.key, image.layer_keys, image.platform, layers)

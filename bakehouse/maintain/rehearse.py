@@ -12,7 +12,7 @@ from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
 from bakehouse.builder.stub_plan import Rehearsal
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.errors import EngineError
-from bakehouse.evidence import step_layers
+from bakehouse.evidence import step_layers, step_results
 from bakehouse.evidence.step_layers import StepLayer
 from bakehouse.pipeline.build import platforms_of, runnable_plan
 from bakehouse.plan.model import BootstrappedBase
@@ -53,7 +53,7 @@ def rehearse(
 
 def _rows(done: Rehearsal) -> Iterable[StepLayer]:
     components = {need.part.component for need, _ in done.files}
-    return step_layers.rehearsed_rows(done.real, done.real.base_part.component, components)
+    return step_results.rehearsed_rows(done.real, done.real.base_part.component, components)
 
 
 def _debian(workspace: Workspace) -> BootstrappedBase:

@@ -21,7 +21,7 @@ from bakehouse.engine import emulation, provision
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError, NotReleasableError, Problems, UsageError
-from bakehouse.evidence import step_layers
+from bakehouse.evidence import step_layers, step_results
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFiles, debs
 from bakehouse.ledger.store import follow_renames
@@ -215,7 +215,7 @@ def platforms_of(images: Iterable[Image]) -> tuple[str, ...]:
 def record_layers(project: ProjectSettings, built: Iterable[BuiltImage], engine: Engine) -> None:
     """Record the layers that the steps of images gave."""
     rows = [
-        row for item in built for row in step_layers.built_rows(item.image, engine.read_config(item.stored))
+        row for item in built for row in step_results.built_rows(item.image, engine.read_config(item.stored))
     ]
     step_layers.record(project.state, rows, project.state / "locks")
 

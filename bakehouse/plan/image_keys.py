@@ -8,10 +8,14 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bakehouse.plan.model import Image, ImageLayer
+from bakehouse.plan.image_layer import ImageLayer
 from bakehouse.util import file_format
 from bakehouse.util.files import is_file, read_text
+
+if TYPE_CHECKING:
+    from bakehouse.plan.model import Image
 
 FILE = "keys.txt"
 _FORMAT = 2
@@ -29,7 +33,7 @@ class ImageKeys:
     layers: tuple[ImageLayer, ...] = ()
 
 
-def text(images: Iterable[Image], kept: Mapping[str, ImageKeys | None], names: Collection[str]) -> str:
+def text(images: Iterable["Image"], kept: Mapping[str, ImageKeys | None], names: Collection[str]) -> str:
     """Return the file: a line for each image by name.
 
     An image of `names` that cannot be planned keeps its keys from `kept`.

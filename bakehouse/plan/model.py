@@ -16,6 +16,7 @@ from bakehouse.catalog.size_budget import REQUIREMENTS, Budget
 from bakehouse.catalog.trim import TrimChoice
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.plan import base_steps
+from bakehouse.plan.image_layer import ImageLayer
 from bakehouse.plan.required_imports import RequiredImport
 from bakehouse.plan.wheel_layers import wheel_layers
 from bakehouse.util.hashing import key_of
@@ -33,18 +34,6 @@ LATEST = "latest"
 """Tag of the last build of an image."""
 DNF_TEMPLATE = "dnf.j2"
 """Macros of images whose steps install packages with dnf."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImageLayer:
-    """A layer above the base of an image, by the key of the step that makes it."""
-
-    key: str
-    """The first 32 digits of the key; empty for training code, which committed keys do not cover."""
-    is_pinned: bool = True
-    """False if the step, or one below it, reads what nothing pins: then the key does not tell its result."""
-    stages: tuple[str, ...] = ()
-    """The stages with steps that it builds on, the one that it is a copy of first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 from bakehouse.catalog.pins import FILE
 from bakehouse.errors import Diagnostic, Location
-from bakehouse.plan.model import BootstrappedBase, Image, ImageLayer, RegistryBase
+from bakehouse.plan.image_layer import KEY_DIGITS, ImageLayer
+from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
 from bakehouse.plan.step_keys import DockerfileKeys, StepKey
-
-KEY_DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,20 @@ Every scalar stays text, so that version `3.10` is not the number 3.1. The reade
 because its composer recurses in C and crashes on 100,000 brackets.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import yaml
+from typing import TYPE_CHECKING
 
 from bakehouse.errors import Diagnostic, Location, RecipeError
 from bakehouse.util.files import open_file
+
+if TYPE_CHECKING:
+    # Cached files need no parser
+    import yaml
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -20,8 +25,6 @@ MAX_NODES = 10_000
 MAX_TEXT = 16_000
 """BuildKit rejects lines of a Dockerfile that are longer than 65,535 bytes."""
 
-_Mark = yaml.error.Mark | yaml._yaml.Mark
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that escapes in double quotes can hide: controls, line separators, changes of direction."""
 _UNQUOTED = re.compile(r"""(?:[:,\[{]|-\s)\s*(?P<value>[>*!&%@`|][^\s,"'\]}#]*)""")
@@ -54,13 +57,13 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    items: tuple["Node", ...]
+    items: tuple[Node, ...]
     location: Location
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    entries: tuple[tuple[Scalar, "Node"], ...]
+    entries: tuple[tuple[Scalar, Node], ...]
     location: Location
 
 
@@ -97,6 +100,8 @@ def parse(data: bytes, path: Path) -> Node:
 
 def is_in_flow(text: str, line: int, column: int) -> bool:
     """Return whether the value at a position is inside braces or brackets, possibly on other lines."""
+    import yaml
+
     around = [False]
     for event in _events(text):
         mark = event.start_mark
@@ -111,7 +116,9 @@ def is_in_flow(text: str, line: int, column: int) -> bool:
 
 def _events(text: str) -> Iterator[yaml.Event]:
     """Yield events like `yaml.parse`, which requests each event twice."""
-    loader = _Loader(text)
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:
         yield from iter(loader.get_event, None)
     finally:
@@ -129,6 +136,8 @@ class _Reader:
         self._may_hide = "\\" in text or _HIDDEN.search(text) is not None
 
     def read(self) -> Node:
+        import yaml
+
         try:
             return self._build(_events(self._text))
         except yaml.MarkedYAMLError as error:
@@ -139,6 +148,8 @@ class _Reader:
             raise RecipeError("this is not YAML", spot, "a control character") from error
 
     def _build(self, events: Iterator[yaml.Event]) -> Node:
+        import yaml
+
         stack: list[tuple[yaml.Event, list[Node]]] = []
         items: list[Node] = []
         nodes = documents = 0
@@ -194,6 +205,8 @@ class _Reader:
         return Scalar(value, location, is_plain=bool(event.implicit and event.implicit[0]))
 
     def _close(self, event: yaml.Event, items: list[Node]) -> Node:
+        import yaml
+
         location = self._location(event.start_mark, 1)
         if isinstance(event, yaml.SequenceStartEvent):
             return Sequence(tuple(items), location)
@@ -204,7 +217,7 @@ class _Reader:
             entries.append((key, value))
         return Mapping(tuple(entries), location)
 
-    def _location(self, mark: _Mark | None, length: int) -> Location:
+    def _location(self, mark: yaml.error.Mark | yaml._yaml.Mark | None, length: int) -> Location:
         if mark is None:
             return Location(self._path, 1, 1)
         text = self._lines[mark.line] if mark.line < len(self._lines) else ""

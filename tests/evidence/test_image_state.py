@@ -6,7 +6,8 @@ import pytest
 
 from bakehouse.evidence.image_state import ImageState, Level, state_of
 from bakehouse.evidence.step_layers import by_key
-from bakehouse.plan.model import Image, ImageKey, ImageLayer
+from bakehouse.plan.image_layer import ImageLayer
+from bakehouse.plan.model import Image, ImageKey
 from tests.support import fake_engine
 from tests.support.known_layers import made
 

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from bakehouse import __version__
 from bakehouse.errors import RecipeError
 from bakehouse.evidence import step_layers
-from bakehouse.evidence.step_layers import Rows, StepLayer, asked, built_rows, parse, rehearsed_rows, text_of
-from bakehouse.plan.model import Image, ImageLayer
+from bakehouse.evidence.step_layers import Rows, StepLayer, asked, parse, text_of
+from bakehouse.evidence.step_results import built_rows, rehearsed_rows
+from bakehouse.plan.image_layer import ImageLayer
+from bakehouse.plan.model import Image
 from tests.support import fake_engine
 from tests.support.errors import error_text
 from tests.support.known_layers import digest, made

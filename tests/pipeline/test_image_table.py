@@ -7,7 +7,7 @@ import pytest
 
 from bakehouse.builder import run_log
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.cli import listed_images, tables
+from bakehouse.cli import listed_images
 from bakehouse.errors import StaleError
 from bakehouse.evidence import step_layers
 from bakehouse.evidence.image_state import ImageState, Level
@@ -178,5 +178,5 @@ def test_the_table_and_the_list_name_images_that_are_not_reproducible(workspace:
     assert "; 1 not reproducible.\n" in image_table.table(rows(workspace))
     [row] = listed_images.report(workspace, [workspace.recipes["small"]])
     assert (row["run"], row["reproducible"]) == ("rehearsed", False)
-    listed = tables.listing([workspace.recipes["small"]], [], {"small"})
+    listed = listed_images.listing([workspace.recipes["small"]], [], {"small"})
     assert listed == "small  current, not reproducible  A small image\n"

@@ -2,7 +2,7 @@
 
 from bakehouse.catalog.project import HOME
 from bakehouse.plan import image_keys as committed
-from bakehouse.plan.unpinned import KEY_DIGITS
+from bakehouse.plan.image_layer import KEY_DIGITS
 from benchmarks.key_replay import changes, image_keys
 
 NAME = "mpi-cpu"

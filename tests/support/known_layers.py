@@ -3,8 +3,8 @@
 from hashlib import sha256
 
 from bakehouse.evidence.step_layers import Rows, StepLayer
+from bakehouse.plan.image_layer import KEY_DIGITS
 from bakehouse.plan.model import Image
-from bakehouse.plan.unpinned import KEY_DIGITS
 
 
 def made(image: Image, *stubs: str, run: str = "") -> Rows:

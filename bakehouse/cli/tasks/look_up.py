@@ -44,13 +44,13 @@ def list_images(context: Context, images: str, json: bool = False) -> None:
     recipes = select(workspace, patterns or ["*"], skip_broken=True).recipes
     own = [recipe for recipe in recipes if is_own(workspace, recipe.location.path)]
     others = [recipe for recipe in recipes if not is_own(workspace, recipe.location.path)]
-    from bakehouse.cli import listed_images, tables
+    from bakehouse.cli import listed_images
 
     if json:
         show(listed_images.report(workspace, [*own, *others]))
     else:
         states = listed_images.image_states(workspace, recipes)
-        show(tables.listing(own, others, {name for name, state in states.items() if state.differ}))
+        show(listed_images.listing(own, others, {name for name, state in states.items() if state.differ}))
 
 
 @bake_task(
