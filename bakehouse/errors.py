@@ -247,7 +247,7 @@ class TrustError(BakehouseError):
 
 
 class UndecidedError(BakehouseError):
-    """It is not known whether versions satisfy an image: the search ended, or the catalogue lacks one."""
+    """It is not known whether versions satisfy an image, or whether a job is valid."""
 
     exit_code = 17
 

@@ -27,12 +27,13 @@ from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Reason, UsageError
 from bakehouse.jobs import code_archive, model_trainer
 from bakehouse.jobs.distribution import Framework, LaunchContext, LaunchSettings, launch_settings
-from bakehouse.jobs.instance_groups import check_channels, instance_group
+from bakehouse.jobs.image_checks import check_variables
+from bakehouse.jobs.instance_groups import InstanceGroup, check_channels, instance_group
 from bakehouse.jobs.job_spec import strategy
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.script_arguments import flag_findings
 from bakehouse.jobs.tested_job import find_smoke, tested_launcher
-from bakehouse.jobs.training_request import LaunchImage
+from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
 from bakehouse.util.files import write_whole
 from bakehouse.util.terminal import Reporter
 
@@ -111,13 +112,31 @@ def prepare(
     channels = {name: job.channel_groups.get(name, ()) for name in job.channel_directories}
     check_channels(channels, groups, findings)
     findings.raise_errors()
+    _check_variables(request, groups, findings)
     context = LaunchContext(groups, framework, version, job.entry_point, environment=job.environment)
     job, warnings = _add_launcher(job, request, code, context)
     script = request.source_dir / request.job.entry_point if request.source_dir else None
     flags = flag_findings(script, job.hyperparameters) if script else ()
-    for warning in (*warnings, *(finding.message for finding in flags)):
+    for warning in (*warnings, *(finding.message for finding in (*findings.warnings, *flags))):
         report(f"note: {warning}")
     return job
+
+
+def _check_variables(request: RunRequest, groups: tuple[InstanceGroup, ...], findings: Findings) -> None:
+    """Check what the values of variables would do to the job on SageMaker."""
+    job, is_driven = request.job, model_trainer.is_for_model_trainer(request.distribution)
+    sent = TrainingRequest(
+        sender="ModelTrainer" if is_driven or job.command else "PyTorch",
+        groups=tuple(
+            replace(group, gpus=max(group.gpus or 0, local.gpus))
+            for group, local in zip(groups, job.groups, strict=True)
+        ),
+        distribution=request.distribution,
+        # Without a script of the user, the variable names the one of the image's code
+        entry_point=job.entry_point or job.environment.get("SAGEMAKER_PROGRAM", ""),
+        environment=job.environment,
+    )
+    check_variables(sent, None, findings)
 
 
 def with_default_launcher(request: RunRequest, image: LaunchImage, report: Reporter = print) -> RunRequest:

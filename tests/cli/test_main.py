@@ -582,6 +582,19 @@ def test_a_job_is_validated_without_a_release(capsys: pytest.CaptureFixture[str]
         "torch_distributed",
     ]
     assert main.run(mistaken) == main.run([*mistaken, "--json"]) == 64
+    capsys.readouterr()
+    unknown = [
+        "validate",
+        "mpi-cpu",
+        "--instance-type",
+        "ml.c5.xlarge",
+        "--environment",
+        "LD_LIBRARY_PATH=/lib",
+    ]
+    assert main.run(unknown) == main.run([*unknown, "--json"]) == 17
+    assert capsys.readouterr().out.startswith(
+        "mpi-cpu: it is not known whether the job is valid, 1 warning\n"
+    )
 
 
 def test_a_candidate_is_printed_as_it_was_asked_for(in_two_regions: Path) -> None:

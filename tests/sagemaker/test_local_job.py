@@ -101,6 +101,30 @@ def test_without_a_distribution_there_is_one_process_a_host(instance_tree: Tree)
     assert (job.processes_per_host, job.hyperparameters, lines) == (1, {"lr": 0.1}, [])
 
 
+def test_a_value_of_a_variable_that_changes_the_job_is_reported(instance_tree: Tree) -> None:
+    values = {
+        "FI_PROVIDER": "tcp",
+        "NCCL_DEBUG": "INFO",
+        "LD_LIBRARY_PATH": "/lib",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    library = "note: it is not known what `LD_LIBRARY_PATH=/lib` does to the job"
+
+    def notes(*groups: Group) -> list[str]:
+        lines: list[str] = []
+        prepared(instance_tree, groups=groups, environment=values, report=lines.append)
+        return lines
+
+    assert notes(*homogeneous(2)) == [library]
+    where = "on `ml.p4d.24xlarge`"
+    assert notes(*GROUPS) == [
+        f"note: with `FI_PROVIDER=tcp` {where}, libfabric does not use EFA",
+        library,
+        f"note: with `CUDA_VISIBLE_DEVICES=` {where}, the script sees no GPU",
+    ]
+    assert notes(*homogeneous(1, gpus=2))[1].endswith(", the script sees no GPU")
+
+
 def test_ranks_start_in_the_group_that_the_distribution_names(instance_tree: Tree) -> None:
     distribution = {**MPI, "instance_groups": ["dnn"]}
     job = prepared(instance_tree, groups=GROUPS, distribution=distribution)

@@ -16,7 +16,7 @@ from bakehouse.cli.tasks.declare import (
     report,
     show,
 )
-from bakehouse.errors import UsageError
+from bakehouse.errors import UndecidedError, UsageError
 from bakehouse.util.format import format_count
 
 if TYPE_CHECKING:
@@ -135,13 +135,15 @@ def validate(
         show(json_report.job_check(result))
         if errors:
             raise Exit(code=UsageError.exit_code)
-        return
-    diagnostics.write_warnings(warnings, sys.stderr)
-    if errors:
-        raise UsageError.of(*(error.diagnostic for error in errors))
-    counts = f", {format_count(len(warnings), 'warning')}" if warnings else ""
-    verdict = "the job is valid" if result.is_known else "it is not known whether the job is valid"
-    show(f"{result.title}: {verdict}{counts}\n")
+    else:
+        diagnostics.write_warnings(warnings, sys.stderr)
+        if errors:
+            raise UsageError.of(*(error.diagnostic for error in errors))
+        counts = f", {format_count(len(warnings), 'warning')}" if warnings else ""
+        verdict = "the job is valid" if result.is_known else "it is not known whether the job is valid"
+        show(f"{result.title}: {verdict}{counts}\n")
+    if not result.is_known:
+        raise Exit(code=UndecidedError.exit_code)
 
 
 @bake_task(
