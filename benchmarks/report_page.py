@@ -2,8 +2,8 @@
 
 .venv/bin/python benchmarks/report_page.py
 
-The images are Bakehouse's own, some of them again under another name, each with generated releases and
-changes. A view is measured from the click to the next frame that shows it.
+The images are Bakehouse's own, some of them again under another name, each with generated
+releases. A view is measured from the click to the next frame that shows it.
 """
 
 import argparse
@@ -13,25 +13,19 @@ import tempfile
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
-from bakehouse.commands.report.commits import ChangedImage, Comparison
 from bakehouse.commands.report.fleet import Fleet, ReleaseRow, read_fleet
 from bakehouse.commands.report.page import render
 from bakehouse.ledger.release_changes import Change
-from bakehouse.plan.diff import PackageChanges
 from bakehouse.plan.workspace import open_workspace
-from bakehouse.util.value_change import ValueChange
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result
 from tests.support.browser import Browser, find_program, open_browser
 
 RELEASES = 5
-CHANGED_PACKAGES = (60, 20)
-"""Changed Python and Debian packages of each image."""
 LOAD = "performance.timing.loadEventEnd - performance.timing.navigationStart"
 VIEWS = {
     "the view of an image": "document.querySelector('#fleet tbody a').click()",
     "the timeline": "document.querySelector('[href=\"#timeline\"]').click()",
-    "the changes since a commit": "document.querySelector('[href=\"#changes\"]').click()",
     "the list, filtered by name": (
         "const input = document.querySelector('[name=name]'); input.value = 'cpu';"
         "input.dispatchEvent(new Event('input', {bubbles: true}))"
@@ -53,29 +47,7 @@ def generated(fleet: Fleet, count: int) -> Fleet:
         image = fleet.images[number % len(fleet.images)]
         name = image.name if number < len(fleet.images) else f"{image.name}-{number}"
         images.append(replace(image, name=name, releases=_releases(name)))
-    changed = tuple(_change(image.name) for image in images)
-    since = Comparison("v1.2", f"{1:040}", changed, added=(), removed=(), same=0)
-    return replace(fleet, images=tuple(images), since=since)
-
-
-def _change(image: str) -> ChangedImage:
-    """Return an image with differences of all kinds, such as an upgrade of its locks makes them."""
-    python, debian = (
-        tuple(ValueChange(f"package-{number}", f"1.{number}", f"2.{number}") for number in range(count))
-        for count in CHANGED_PACKAGES
-    )
-    return ChangedImage(
-        image,
-        components=tuple(ValueChange(f"component-{number}", "1.0", "2.0") for number in range(5)),
-        packages=(
-            PackageChanges("Python", python, 10**9, 10**9),
-            PackageChanges("Debian", debian, 10**7, 10**7),
-        ),
-        recipe=("+ environment A x", "- environment A y"),
-        tests=(ValueChange("mpi_2x2", "passed", "failed"), ValueChange("components", "not tested", "passed")),
-        bytes_before=595_000_000,
-        bytes_after=600_000_000,
-    )
+    return replace(fleet, images=tuple(images))
 
 
 def _releases(image: str) -> tuple[ReleaseRow, ...]:

@@ -16,7 +16,7 @@ from tests.support.syntax import statements, tree
 
 CLIENTS = {
     "boto3": {"util", "fetch", "ledger", "sagemaker"},
-    "botocore": {"util", "fetch", "registry", "ledger", "jobs", "sagemaker"},
+    "botocore": {"util", "fetch", "ledger", "jobs", "sagemaker"},
     "cryptography": {"trust"},
     "cyclonedx": {"trust"},
     "debian": {"util", "fetch", "commands/security"},

@@ -1,9 +1,9 @@
-"""Comparison of sizes: shared layers of images, and an image with another or with its last release."""
+"""Layers that several images share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bakehouse.analysis.sizes import ImageSize, LayerSize, PartSize
+from bakehouse.analysis.sizes import ImageSize, LayerSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,53 +25,6 @@ class FleetSize:
     once_unpacked: int
     layers: tuple[SharedLayer, ...]
     """Each layer once; the ones that save most by sharing come first."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartDifference:
-    """The sizes of a component in two images; 0 if an image lacks it."""
-
-    name: str
-    before: PartSize
-    after: PartSize
-
-    @property
-    def stored(self) -> int:
-        return self.after.stored - self.before.stored
-
-    @property
-    def unpacked(self) -> int:
-        return self.after.unpacked - self.before.unpacked
-
-
-@dataclass(frozen=True, slots=True)
-class SizeDifference:
-    """The difference in size between two images, by component: largest differences first."""
-
-    before: str
-    after: str
-    stored: int
-    unpacked: int
-    parts: tuple[PartDifference, ...]
-    """Components whose size differs."""
-    shared_layers: int
-    shared_stored: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseDifference:
-    """An image compared with its release. The ledger has the total size and the versions of the release."""
-
-    image: str
-    date: str
-    digest: str
-    before: int
-    after: int
-    is_same: bool
-    parts: tuple[tuple[str, str, str], ...]
-    """Components whose version differs: name, old and new version; empty if missing."""
-    anew: tuple[PartSize, ...] | None
-    """The sizes of layers that the release lacks; None if it was published from another machine."""
 
 
 def fleet_size(sizes: Sequence[ImageSize]) -> FleetSize:
@@ -96,28 +49,3 @@ def fleet_size(sizes: Sequence[ImageSize]) -> FleetSize:
 def _by_savings(shared: SharedLayer) -> tuple[int, int, str]:
     layer = shared.layer
     return (-layer.stored * (len(shared.images) - 1), -layer.stored, layer.digest)
-
-
-def size_difference(before: ImageSize, after: ImageSize) -> SizeDifference:
-    """Return the difference in size between two images."""
-    old, new = ({part.name: part for part in size.parts} for size in (before, after))
-    differences = (
-        PartDifference(name, old.get(name, _none(name)), new.get(name, _none(name)))
-        for name in {**old, **new}
-    )
-    parts = [part for part in differences if part.before != part.after]
-    digests = {layer.digest for layer in before.layers}
-    shared = {layer.digest: layer.stored for layer in after.layers if layer.digest in digests}
-    return SizeDifference(
-        before=before.image,
-        after=after.image,
-        stored=after.stored - before.stored,
-        unpacked=after.unpacked - before.unpacked,
-        parts=tuple(sorted(parts, key=lambda part: (-abs(part.stored), -abs(part.unpacked), part.name))),
-        shared_layers=len(shared),
-        shared_stored=sum(shared.values()),
-    )
-
-
-def _none(name: str) -> PartSize:
-    return PartSize(name, 0, 0, 0)

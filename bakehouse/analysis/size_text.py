@@ -1,10 +1,10 @@
 """Output of `sizes`: tables as text, and everything as JSON."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from bakehouse.analysis.fleet_sizes import FleetSize, ReleaseDifference, SizeDifference
+from bakehouse.analysis.fleet_sizes import FleetSize
 from bakehouse.analysis.sizes import Copies, ImageSize, OwnedFile, TrimSize
 from bakehouse.util.format import format_bytes, format_count, format_table
 from bakehouse.util.terminal import clip
@@ -188,54 +188,10 @@ def _few(names: Sequence[str]) -> str:
     return text if len(names) <= _MAX_NAMES else f"{text} and {len(names) - _MAX_NAMES} more"
 
 
-def compared(difference: SizeDifference) -> str:
-    """Return the difference between two images, component by component."""
-    rows = [
-        (
-            part.name,
-            _change(part.stored),
-            format_bytes(part.before.stored),
-            "→",
-            format_bytes(part.after.stored),
-            f"{_change(part.unpacked)} unpacked",
-        )
-        for part in difference.parts
-    ]
-    layers = format_count(difference.shared_layers, "layer")
-    head = (
-        f"{difference.before} → {difference.after}: {_change(difference.stored)}, "
-        f"{_change(difference.unpacked)} unpacked; "
-        f"{layers} ({format_bytes(difference.shared_stored)}) in both\n"
-    )
-    return head + (format_table(rows, align="lrrlrr", indent="  ") or "  all components have the same size\n")
-
-
-def released(difference: ReleaseDifference) -> str:
-    """Return the difference between an image and its last release."""
-    head = f"{difference.image}, released {difference.date} ({difference.digest[:19]})"
-    if difference.is_same:
-        return f"{head}: the same image\n"
-    sizes = f"{format_bytes(difference.before)} → {format_bytes(difference.after)}"
-    change = f"{sizes} ({_change(difference.after - difference.before)})"
-    rows = [(name, before or "-", "→", after or "-") for name, before, after in difference.parts]
-    same = "  all versions are the same; build steps or the recipe's own additions have changed\n"
-    versions = format_table(rows, align="lrll", indent="  ") or same
-    note = "  the ledger has only the total size of a release, not the sizes of components\n"
-    if difference.anew is not None:
-        new = ", ".join(f"{part.name} {format_bytes(part.stored)}" for part in difference.anew) or "none"
-        note = f"  layers that the release lacks: {new}\n"
-    return f"{head}: {change}\n{versions}{note}"
-
-
-def _change(size: int) -> str:
-    return f"{'+' if size > 0 else ''}{format_bytes(size)}" if size else "no change"
-
-
 def as_json(
     sizes: Sequence[ImageSize],
     shared: FleetSize | None,
     limit: int,
-    against: Iterable[SizeDifference | ReleaseDifference] = (),
 ) -> str:
     """Return everything as one JSON object; lists of files and directories have `limit` items."""
     document = {
@@ -257,6 +213,5 @@ def as_json(
             for size in sizes
         ],
         "fleet": asdict(shared) if shared else None,
-        "against": [asdict(difference) for difference in against],
     }
     return json.dumps(document, indent=2, sort_keys=True) + "\n"

@@ -93,11 +93,6 @@ class Packer:
         with usage_lock.engine_in_use():
             return self.engine.read_config(built.stored)
 
-    def known_layers(self, digest: Digest) -> tuple[Digest, ...] | None:
-        """Return the uncompressed layers of an image that was packed before; None if it was not."""
-        config = self._known_config(digest)
-        return None if config is None else tuple(_diff_ids(config))
-
     def _known_config(self, digest: Digest) -> bytes | None:
         try:
             config = read_bytes(self._config_path(digest))

@@ -9,12 +9,11 @@ from typing import Any
 from bakehouse.catalog.registry_settings import SEVERITIES
 from bakehouse.errors import PublishError, Reason, RegistryAuthError, UsageError
 from bakehouse.ledger.releases import ReleasedFindings, ReleaseRecord
-from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.registry import Registry
 from bakehouse.util.aws import summarize
-from bakehouse.util.deadline import OverdueError, bounded
+from bakehouse.util.deadline import NEVER, OverdueError, bounded
 from bakehouse.util.format import format_seconds
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
@@ -22,6 +21,21 @@ from bakehouse.util.terminal import Reporter
 _RUNNING = ("PENDING", "IN_PROGRESS")
 _DONE = ("COMPLETE", "ACTIVE")
 """ACTIVE is the status of continuous scans; it has no findings before the first scan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Limits on waiting for AWS."""
+
+    seconds: float = 1800.0
+    pause: float = 5.0
+    """Seconds between two requests."""
+    until: float = NEVER
+    """Deadline by time.monotonic()."""
+
+    def is_over(self, since: float) -> bool:
+        now = time.monotonic()
+        return now - since >= self.seconds or now >= self.until
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRegion, ReleaseR
 from bakehouse.ledger.store import open_ledger
 from bakehouse.publish import ecr_scan, push
 from bakehouse.publish.attest import Attested, AttestSettings, attest, bundler_of
-from bakehouse.publish.ecr_replication import Waiting, await_replica
-from bakehouse.publish.ecr_scan import EcrScan
+from bakehouse.publish.ecr_scan import EcrScan, Waiting
 from bakehouse.publish.options import PublishOptions, push_options_for, with_uncommitted
 from bakehouse.publish.published_checks import differences, require_not_expiring, warn_if_newer_release
 from bakehouse.publish.queue import PushQueue
@@ -174,9 +173,6 @@ class ImagePush:
         self, registry: Registry, first: PublishedImage | None, report: SmokeReport | None
     ) -> PublishedImage:
         until = self.options.until
-        if first and isinstance(registry, EcrRegistry):
-            # A replicated image is found in the registry and checked as after a push.
-            await_replica(self._source(first), registry, first, self.progress, Waiting(until=until))
         published = self._pushed(registry, with_same_release_day(self.options, first), report)
         require_not_expiring(registry, published, open_ledger(self.project), self.progress, until)
         if isinstance(registry, EcrRegistry):
@@ -191,12 +187,6 @@ class ImagePush:
     ) -> PublishedImage:
         packer = Packer(self.engine, self.project.cache)
         return push.publish(self.built, report, registry, packer, options, self.progress, self.queue)
-
-    def _source(self, published: PublishedImage) -> EcrRegistry:
-        """Registry that has the image, of those in several regions."""
-        [source] = [item for item in self.destination.registries if item.host == published.registry]
-        assert isinstance(source, EcrRegistry), "several registries that aren't ECR's"
-        return source
 
     def _write(
         self,

@@ -25,20 +25,15 @@ def check_access(
     """Raise an error if a registry that `--registry` selects would reject a push of one of the images.
 
     Each repository gets an upload that is cancelled at once. `create` creates missing ones in Amazon ECR.
-    In regions after the first, only the login is checked.
     """
     prefix = destination.prefix(project, selection)
     problems, kind = Problems(), PublishError
-    for number, registry in enumerate(destination.registries(project, selection, create=create)):
+    for registry in destination.registries(project, selection, create=create):
         if isinstance(registry, EmbeddedRegistry):
             registry.check_port()
             continue
         # Log in once, not in each thread.
         check_login(registry)
-        if number:
-            # ECR may replicate the images there. This needs neither a repository nor permission to push.
-            continue
-
         with ThreadPoolExecutor(_MAX_CONCURRENT_CHECKS) as threads:
             errors = threads.map(partial(_repository_error, registry, prefix), images)
             for error in filter(None, errors):

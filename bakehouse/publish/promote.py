@@ -17,7 +17,7 @@ from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import Image
 from bakehouse.publish import ecr_scan
 from bakehouse.publish.attest import Attested, Documents, attach, bundler_of
-from bakehouse.publish.ecr_replication import Waiting
+from bakehouse.publish.ecr_scan import Waiting
 from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.published_checks import require_not_expiring, warn_if_newer_release
 from bakehouse.publish.record import with_known_facts, with_report

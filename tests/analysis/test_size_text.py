@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from bakehouse.analysis import size_text as size_tables
-from bakehouse.analysis.fleet_sizes import fleet_size, size_difference
+from bakehouse.analysis.fleet_sizes import fleet_size
 from bakehouse.analysis.sizes import (
     Copies,
     DirectorySize,
@@ -13,12 +13,10 @@ from bakehouse.analysis.sizes import (
     KindSize,
     LayerSize,
     OwnedFile,
-    PartSize,
     TrimSize,
     parts_of,
 )
-from bakehouse.cli.size_report import since_release
-from tests.support.fleet_sizes import LARGE, OTHER, RECORD, SMALL
+from tests.support.fleet_sizes import LARGE, OTHER, SMALL
 
 LAYERS = (
     LayerSize(
@@ -125,51 +123,8 @@ def test_several_images() -> None:
     )
 
 
-def test_an_image_beside_another() -> None:
-    assert size_tables.compared(size_difference(SMALL, LARGE)) == (
-        "small → large: +195 bytes, +585 bytes unpacked; 1 layer (60 bytes) in both\n"
-        "  torch  +200 bytes  0 bytes  →  200 bytes  +600 bytes unpacked\n"
-        "  mpi      -5 bytes  5 bytes  →    0 bytes   -15 bytes unpacked\n"
-    )
-    assert size_tables.compared(size_difference(SMALL, SMALL)) == (
-        "small → small: no change, no change unpacked; 2 layers (65 bytes) in both\n"
-        "  all components have the same size\n"
-    )
-
-
-def test_an_image_beside_its_release() -> None:
-    assert size_tables.released(since_release(LARGE, [], RECORD)) == (
-        "large, released 2026-11-20 (sha256:4f4f4f4f4f4f): the same image\n"
-    )
-    assert size_tables.released(since_release(SIZE, [("torch", "2.9.0"), ("debian", "12")], RECORD)) == (
-        "small, released 2026-11-20 (sha256:4f4f4f4f4f4f): the same image\n"
-    )
-    other = ImageSize("small", "sha256:other", "sha256:config", 160, 0, (), (), (), (), (), (), (), 0)
-    assert size_tables.released(since_release(other, [("torch", "2.9.0"), ("sshd", "9.2")], RECORD)) == (
-        "small, released 2026-11-20 (sha256:4f4f4f4f4f4f): 150 bytes → 160 bytes (+10 bytes)\n"
-        "  torch  2.8.0  →  2.9.0\n"
-        "  the ledger has only the total size of a release, not the sizes of components\n"
-    )
-
-
-def test_an_image_beside_a_release_that_the_engine_still_has() -> None:
-    other = ImageSize("small", "sha256:other", "sha256:config", 160, 0, (), (), (), (), (), (), (), 0)
-    new = (PartSize("torch", 1, 200, 600), PartSize("run", 1, 5, 15))
-    for anew, lacking in ((new, "torch 200 bytes, run 5 bytes"), ((), "none")):
-        text = size_tables.released(since_release(other, [], RECORD, anew))
-        assert text.splitlines()[-1] == f"  layers that the release lacks: {lacking}"
-
-
-def test_an_image_of_the_same_versions_as_its_release() -> None:
-    other = ImageSize("small", "sha256:other", "sha256:config", 160, 0, (), (), (), (), (), (), (), 0)
-    versions = [(part.component, part.version) for part in RECORD.parts]
-    assert size_tables.released(since_release(other, versions, RECORD)).splitlines()[1] == (
-        "  all versions are the same; build steps or the recipe's own additions have changed"
-    )
-
-
 def test_programs_get_everything_with_lists_cut_to_what_was_asked_for() -> None:
-    document = json.loads(size_tables.as_json([SIZE], None, 1, [since_release(SIZE, [], RECORD)]))
+    document = json.loads(size_tables.as_json([SIZE], None, 1))
 
     [image] = document["images"]
     assert image["parts"][0] == {
@@ -180,7 +135,6 @@ def test_programs_get_everything_with_lists_cut_to_what_was_asked_for() -> None:
     }
     assert [len(image[name]) for name in ("layers", "folders", "twice", "unseen")] == [2, 1, 1, 1]
     assert (image["twice_bytes"], image["unseen_bytes"]) == (10_020_000, 1_300_000)
-    assert document["against"][0]["is_same"] is True
     assert document["fleet"] is None
 
 

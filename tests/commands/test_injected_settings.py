@@ -63,12 +63,8 @@ signing_key = @signing_key=signing.pem
 max_run = 2
 [tool.bakehouse.policy]
 keys = [@keys=signing.pub]
-require = ["scan", @require=tests]
+require = ["sbom", @require=tests]
 rebuilds = @rebuilds=#1
-[tool.bakehouse.policy.scan]
-max_severity = @max_severity=HIGH
-max_age = @max_age=#3
-accept_not_scanned = [@accept_not_scanned=files]
 [tool.bakehouse.registries.team]
 account = @account=123456789012
 regions = ["us-east-1", @regions=us-east-2]
@@ -381,5 +377,5 @@ def test_each_setting_has_a_payload_here(shop: Shop, monkeypatch: pytest.MonkeyP
     for gpu in (ON_SAGEMAKER, ON_RUNNER):
         accepted(shop, SETTINGS + gpu, "", frozenset())
 
-    assert len(keys) == 8
+    assert len(keys) == 7
     assert given == keys

@@ -16,7 +16,7 @@ from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
 from bakehouse.ledger.releases import ReleasedFindings
 from bakehouse.ledger.store import open_ledger
 from bakehouse.publish import ecr_scan, image_push, promote
-from bakehouse.publish.ecr_replication import Waiting
+from bakehouse.publish.ecr_scan import Waiting
 from bakehouse.publish.options import PublishOptions
 from bakehouse.registry import destination
 from tests.integration.tiny_images import built, passed, published_digest

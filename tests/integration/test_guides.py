@@ -67,7 +67,6 @@ NOT_RUN = (
     (r"^\./bake ", "needs a checkout"),
     (r"^bake shell ", "needs a terminal and a built image, see test_shell.py"),
     (r"^bake security ", "needs the report of a scanner, see tests/commands/security"),
-    (r"bake report --serve", "runs until Ctrl-C, see tests/commands/report"),
     (r"…", "has a part that the reader fills in"),
 )
 """Commands, and why they are not run."""

@@ -11,20 +11,18 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cluster import smoke_report
-from bakehouse.errors import Diagnostic, PublishError, RecipeError, RegistryAuthError
+from bakehouse.errors import PublishError, RecipeError, RegistryAuthError
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedRegion
 from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import ImageKey
 from bakehouse.publish import image_push, promote
-from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.verify import require_all, verify_releases
 from bakehouse.registry import destination
 from tests.integration.tiny_images import built, passed, published_digest
 from tests.support import plans
 from tests.support.ecr import ACCOUNT, REGIONS, EcrStub
-from tests.support.ecr_replication import replicated
 from tests.support.proxy import Reply, Request, error_body
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
@@ -141,64 +139,6 @@ def test_a_candidate_is_released_in_each_region_and_a_failure_completed(
     )
     assert promote.promote_image(project, image.image, print, PublishOptions()) == released
     assert [record.candidate for record in open_ledger(project).records("mpi-cpu")] == [True, False, False]
-
-
-def test_what_ecr_replicates_is_not_pushed_twice(
-    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage
-) -> None:
-    lines: list[str] = []
-    with replicated(ecr_stub, US, repository(project)):
-        push(project, image, lines)
-    registry = ecr_stub.registries[US]
-    assert registry.seen("POST|PUT|PATCH", f"/v2/{repository(project)}/") == 0
-    assert f"mpi-cpu: waiting for Amazon ECR to replicate it to {US}" in lines
-    [record] = open_ledger(project).records("mpi-cpu")
-    assert [region.region for region in record.regions] == [EU, US]
-
-
-def test_what_was_pushed_before_the_rule_is_pushed_to_the_other_region_too(
-    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage
-) -> None:
-    registry = replace(project.registries["team"], regions=(EU,))
-    push(replace(project, registries={"team": registry}), image)
-    with replicated(ecr_stub, US, repository(project)):
-        push(project, image)
-    assert ecr_stub.images(repository(project), US).keys() == {published_digest(image)}
-
-
-def test_a_replication_that_fails_is_reported(
-    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage
-) -> None:
-    with (
-        replicated(ecr_stub, US, repository(project), "FAILED"),
-        pytest.raises(PublishError) as caught,
-    ):
-        push(project, image)
-    assert caught.value.diagnostics == (
-        Diagnostic(
-            f"Amazon ECR could not replicate `mpi-cpu` to {US}",
-            facts=(
-                ("region", US),
-                ("published in", EU),
-                ("image", f"{ecr_stub.host}/{repository(project)}@{published_digest(image)}"),
-                ("code", "REPOSITORY_NOT_FOUND"),
-            ),
-            hint="run `aws ecr describe-registry`, and check the rules and the permissions of the region",
-        ),
-    )
-    [record] = open_ledger(project).records("mpi-cpu")
-    assert [region.region for region in record.regions] == [EU]
-
-
-def test_a_replication_that_takes_too_long_is_reported(
-    project: ProjectSettings, ecr_stub: EcrStub, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(image_push, "Waiting", lambda until: Waiting(0.2, 0.05, until))
-    with (
-        replicated(ecr_stub, US, repository(project), "IN_PROGRESS"),
-        pytest.raises(PublishError, match=f"Amazon ECR has not replicated `mpi-cpu` to {US} in [0-9.]+ s"),
-    ):
-        push(project, image)
 
 
 def test_an_older_release_that_is_published_again_stays_the_older_one(

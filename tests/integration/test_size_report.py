@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,12 @@ from bakehouse.cli import size_report
 from bakehouse.engine import docker, usage_lock
 from bakehouse.engine.docker import DockerEngine
 from bakehouse.errors import BuildError, EngineError, UsageError
-from bakehouse.ledger.releases import text_of
 from bakehouse.pipeline.build import build, ensure_built
 from bakehouse.pipeline.publish import push_images
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, open_workspace, select
 from bakehouse.publish.options import PublishOptions
 from tests.integration.fleet import Fleet
-from tests.support.fleet_sizes import RECORD
 from tests.support.guides import sizes
 
 pytestmark = pytest.mark.engine
@@ -183,23 +180,6 @@ def test_an_image_over_its_budget_is_not_pushed(tmp_path: Path, mpi_cpu: tuple[I
     assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
         "image `mpi-cpu` exceeds its size budget"
     ]
-
-
-def test_an_image_is_compared_with_its_last_release(
-    tmp_path: Path, mpi_cpu: tuple[Image, BuiltImage]
-) -> None:
-    project(tmp_path, "mpi-cpu", (HOME / "recipes/images/mpi-cpu.yaml").read_text())
-    record = replace(RECORD, image="mpi-cpu", bytes=1_000_000)
-    candidate = replace(record, bytes=1, candidate=True)
-    ledger = tmp_path / "images/mpi-cpu/releases.json"
-    ledger.parent.mkdir(parents=True)
-    ledger.write_text(text_of([replace(record, date="2026-11-01"), record, candidate]))
-
-    report = size_report.run(select(open_workspace(tmp_path), ["mpi-cpu"]), print, against="release")
-
-    lines = report.splitlines()
-    assert lines[0].startswith("mpi-cpu, released 2026-11-20 (sha256:4f4f4f4f4f4f): 1.0 MB → 1")
-    assert [line.split() for line in lines if "torch" in line] == [["torch", "2.8.0", "→", "-"]]
 
 
 def test_an_image_that_was_not_built_is_named_with_the_command(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_another_server(server: Proxy, check: Callable[..., BakehouseError | Non
     )
 
 
-def test_further_regions_are_asked_for_the_login_alone(
+def test_each_region_is_asked_for_the_login_and_an_upload(
     server: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer(request: Request) -> Reply:
@@ -155,7 +155,7 @@ def test_further_regions_are_asked_for_the_login_alone(
     monkeypatch.setattr(destination, "registries", lambda *_, **__: regions)
     preflight.check_access(ProjectSettings(tmp_path, ()), server.host, ["churn"])
 
-    assert [request.method for request in server.requests] == ["GET", "POST", "DELETE", "GET"]
+    assert [request.method for request in server.requests] == ["GET", "POST", "DELETE"] * 2
 
 
 def test_a_missing_repository_of_ecr(server: Proxy, check: Callable[..., BakehouseError | None]) -> None:

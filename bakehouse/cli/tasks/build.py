@@ -108,23 +108,22 @@ def build(
     "images",
     help={
         "images": "names, families or globs of images; of a glob, only those that are built",
-        "against": "`release` for the image's last release, or another image: show the differences",
         "json": JSON,
     },
 )
-def sizes(context: Context, images: str, against: str = "", json: bool = False) -> None:
+def sizes(context: Context, images: str, json: bool = False) -> None:
     """
     Show where the bytes of built images are.
 
     Lists have at most 15 items without --verbose.
 
     bake sizes pytorch-cpu
-    bake sizes pytorch-cpu --against mpi-cpu
+    bake sizes pytorch-cpu mpi-cpu
     bake sizes '*' --json
     """
     from bakehouse.cli import size_report
 
-    show(size_report.run(select_images(images), report, against=against, json=json))
+    show(size_report.run(select_images(images), report, json=json))
 
 
 @bake_task(
