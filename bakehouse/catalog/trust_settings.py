@@ -7,7 +7,7 @@ from bakehouse.util.files import is_file
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.toml_table import TomlTable
 
-REQUIREMENTS = ("signature", "tests", "provenance", "sbom")
+REQUIREMENTS = ("signature", "tests", "provenance", "sbom", "pinned")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from bakehouse.errors import UsageError
 from bakehouse.fetch.downloader import Fetcher, FileDownload
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import required_files
+from bakehouse.lock.locking import require_known_hosts
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Selection
 from bakehouse.util.files import expand_home, make_directory
@@ -86,6 +87,7 @@ class FetchProgress:
 def run(selection: Selection, report: Reporter, stream: TextIO, to: str) -> str:
     """Download the files of images; return counts and bytes of each kind, and the location."""
     workspace = selection.workspace
+    require_known_hosts(workspace, selection.resolutions)
     images, skipped = select_fetchable(selection.plan.images, selection.patterns)
     needed = required_files(images)
     prefetch.require_known(needed)

@@ -166,6 +166,8 @@ class ReleaseRecord:
     """Signed scans of Bakehouse 0.2, which no command writes now."""
     rollback: ReleasedRollback | None = None
     """Present if the record makes an earlier release the latest again."""
+    unpinned: tuple[str, ...] | None = None
+    """Inputs that nothing pins; None in records of older versions, which do not know them."""
     time: str = ""
     """Time of publication in UTC; empty in records of older versions."""
 
@@ -283,7 +285,8 @@ def add_entry(entries: tuple[LedgerEntry, ...], new: LedgerEntry) -> tuple[Ledge
 
 
 def _undated(record: ReleaseRecord) -> ReleaseRecord:
-    return replace(record, date="", time="", revision="", uncommitted=())
+    # As in the identity, nothing is like not known
+    return replace(record, date="", time="", revision="", uncommitted=(), unpinned=record.unpinned or None)
 
 
 def text_of(records: Iterable[ReleaseRecord]) -> str:

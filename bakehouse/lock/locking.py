@@ -286,10 +286,11 @@ def check_locks(
     drifts += vendor_images.drift(images, workspace.project, report)
     if not _has_unlocked(drifts):
         drifts += drift.newer_packages(workspace, selection.recipes, report, on_event)
-    chosen = drift.chosen(workspace, selection.recipes)
+    chosen = [*drift.chosen(workspace, selection.recipes)]
     # A project cannot update the locks of Bakehouse's components
     own = (candidate for candidate in chosen if is_own(workspace, candidate.component.location.path))
     candidates = (*own, *drift.candidates(selection.components))
+    drifts += index_check.pinned_files((*chosen, *candidates), workspace.project.ca)
     # Locks that are open fail anyway, and may be those of other requirements
     is_open = {item.where for item in drifts if item.kind.is_open}
     compared = [recipe for recipe in selection.recipes if recipe.name not in is_open]
@@ -315,6 +316,15 @@ def locked_files(
     components = {item.spec.lock.path: item for item in own if item.spec.lock}
     locks += filter(None, (index_check.of_component(item, pip) for item in components.values()))
     return tuple(lock for lock in locks if lock.packages)
+
+
+def require_known_hosts(workspace: Workspace, resolutions: Sequence[Resolution]) -> None:
+    """Raise RecipeError for locked files from hosts that neither the project's sources nor indexes name."""
+    chosen = (choice.candidate for resolution in resolutions for choice in resolution.all_choices)
+    problems = Problems()
+    problems.extend(index_check.foreign_hosts(locked_files(workspace, resolutions, chosen)))
+    problems.extend(index_check.foreign_sites(workspace))
+    problems.raise_as(RecipeError)
 
 
 def _questionable_packages(

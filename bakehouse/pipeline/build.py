@@ -25,6 +25,7 @@ from bakehouse.evidence import step_layers, step_results
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFiles, debs
 from bakehouse.ledger.store import follow_renames
+from bakehouse.lock.locking import require_known_hosts
 from bakehouse.pipeline import image_docs
 from bakehouse.plan.model import BootstrappedBase, Image, Plan
 from bakehouse.plan.planner import bootstrapped_bases
@@ -68,6 +69,7 @@ def build_plan(
     project = workspace.project
     for line in warnings_text(selection.resolutions).splitlines():
         report(line)
+    require_known_hosts(workspace, selection.resolutions)
     follow_renames(project, selection.recipes, report)
     render_images(workspace, plan, report, pages=image_docs.pages(workspace, plan.images))
     plan = pinned_plan(workspace, runnable_plan(selection, plan, report))

@@ -8,6 +8,7 @@ from bakehouse.evidence.image_state import ImageState, Level
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.dockerfile import PAGE_BANNER
 from bakehouse.plan.model import Image
+from bakehouse.plan.unpinned import unpinned_inputs
 from bakehouse.util.format import format_bytes, format_count, format_names
 
 _NAMES = {
@@ -61,6 +62,8 @@ def _facts(content: ImagePage) -> list[tuple[str, ...]]:
     facts.append(("Launchers", ", ".join(f"`{name}`" for name in image.launchers) or "none"))
     facts.append(("Runs on", _hosts(image)))
     facts.append(("Base image", f"`{image.base.reference}`"))
+    if unpinned := unpinned_inputs(image):
+        facts.append(("Not pinned", "; ".join(item.text for item in unpinned)))
     facts += _sizes(content)
     facts.append(("Tested", _tests(content)))
     release = content.release

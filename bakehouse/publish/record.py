@@ -16,6 +16,7 @@ from bakehouse.ledger.releases import (
 )
 from bakehouse.ledger.toolkit import toolkit_versions
 from bakehouse.plan.model import Image
+from bakehouse.plan.unpinned import unpinned_inputs
 from bakehouse.publish.tags import PublishedImage, release_day
 
 
@@ -57,6 +58,7 @@ def record_of(
         config=published.config or "",
         revision=revision,
         tested_on_gpus=False if image.gpu else None,
+        unpinned=tuple(item.text for item in unpinned_inputs(image)),
     )
     return with_report(record, report, image) if report else record
 

@@ -20,6 +20,7 @@ from bakehouse.registry.registry import DeadlineRegistry, Registry
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import SIGNATURE, RefusedError, SignedStatement
 from bakehouse.trust.keys import PublicKey, read_public_key
+from bakehouse.trust.provenance import UNPINNED
 from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, TESTS
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.files import is_file, read_text, write_whole
@@ -131,12 +132,31 @@ def _problems(
             yield f"it has no {_TITLES[name]} that a trusted key signed", hint
     if "tests" in policy.require and (problem := _tests_problem(statements, max_age)):
         yield problem, f"test it, then run `bake promote {image}` with a trusted `signing_key`"
+    if "pinned" in policy.require:
+        for problem in dict.fromkeys(_pinned_problems(statements)):
+            yield problem, "lock all inputs, or remove `pinned` from `require`"
     # A rebuild that the key of the first build signed does not count.
     rebuilds = len(signed[REBUILD] - signed[PROVENANCE])
     if rebuilds < policy.rebuilds:
         count = format_count(policy.rebuilds, "rebuild")
         text = f"it has {rebuilds} of {count} by trusted keys other than that of its provenance"
         yield text, f"run `bake reproduce {image} --sign` with another trusted `signing_key`"
+
+
+def _pinned_problems(statements: Sequence[SignedStatement]) -> Iterator[str]:
+    """Yield the inputs of the signed provenance that nothing pins."""
+    provenances = [item.predicate for item in statements if item.predicate_type == PROVENANCE]
+    if not provenances:
+        yield "whether its inputs are pinned is not known: no trusted key signed its provenance"
+    for predicate in provenances:
+        try:
+            inputs = predicate["buildDefinition"]["internalParameters"][UNPINNED]
+            texts = [str(text) for text in inputs] if isinstance(inputs, list) else None
+        except (KeyError, TypeError):
+            texts = None
+        if texts is None:
+            yield "whether its inputs are pinned is not known: its provenance does not say it"
+        yield from (f"nothing pins its input `{text}`" for text in texts or ())
 
 
 def _tests_problem(statements: Sequence[SignedStatement], max_age: timedelta | None) -> str:

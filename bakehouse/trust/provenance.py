@@ -9,6 +9,7 @@ from typing import Any
 from bakehouse import __version__
 from bakehouse.catalog.git_history import DIRTY
 from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.plan.unpinned import unpinned_inputs
 from bakehouse.trust.bundle import Statement, statement
 from bakehouse.trust.sbom import (
     UNKNOWN,
@@ -23,6 +24,8 @@ from bakehouse.util.oci import Digest
 
 MEDIA_TYPE = "application/vnd.in-toto+json"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
+UNPINNED = "unpinned"
+"""Internal parameter with the inputs that nothing pins."""
 _BUILD_TYPE = "urn:bakehouse:image:1"
 BUILDER = {"id": "urn:bakehouse:bake", "version": {"bakehouse": __version__}}
 
@@ -50,6 +53,7 @@ def statement_of(image: Image, digest: Digest, revision: str) -> Statement:
                 },
                 # Locked packages are also listed as resolved dependencies.
                 "apt": {"build": sorted(_build_apt(image)), "image": sorted(image.apt)},
+                UNPINNED: [item.text for item in unpinned_inputs(image)],
             },
             "resolvedDependencies": [
                 *_base(image),

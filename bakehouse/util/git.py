@@ -82,6 +82,22 @@ def commit_of(source: GitSource) -> str:
     return next((commits[ref] for ref in refs if ref in commits), "")
 
 
+def has_commit(source: GitSource, commit: str) -> bool:
+    """Return whether a commit is in the history of a branch, a tag or the default branch. Raises GitError.
+
+    Hosts serve commits of other people's copies of a repository by its URL, too.
+    """
+    branch = ("--branch", source.revision) if source.revision else ()
+    with scratch_directory() as directory:
+        options = ("--quiet", "--bare", "--single-branch", "--no-tags", "--filter=tree:0", *branch)
+        _git("clone", *options, "--", source.url, str(directory / "copy"))
+        try:
+            _git("merge-base", "--is-ancestor", commit, "HEAD", directory=directory / "copy")
+        except GitError:
+            return False
+    return True
+
+
 def tags(url: str) -> tuple[str, ...]:
     """Return the names of all tags of a repository. Raises GitError."""
     lines = _git("ls-remote", "--quiet", "--tags", "--refs", "--", url).decode(errors="replace").splitlines()

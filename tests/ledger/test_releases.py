@@ -94,7 +94,7 @@ OLD = """\
 """  # noqa: E501
 """A ledger of format 1."""
 
-VALUES = json.loads(OLD)["releases"][0] | {"rollback": None, "time": ""}
+VALUES = json.loads(OLD)["releases"][0] | {"rollback": None, "time": "", "unpinned": []}
 LEDGER = f'{{"format": 2, "releases": [\n{json.dumps(VALUES, sort_keys=True)},\nnull]}}\n'
 
 
@@ -225,7 +225,7 @@ def test_a_ledger_of_an_older_version_is_read(tmp_path: Path) -> None:
     for name in ("candidate", "config", "provides", "gpu_architecture", "revision", "artifacts"):
         del document["releases"][0][name]
     (tmp_path / "releases.json").write_text(json.dumps(document))
-    assert load(tmp_path / "releases.json") == (a_record(),)
+    assert load(tmp_path / "releases.json") == (replace(a_record(), unpinned=None),)
 
 
 def newer(**values: object) -> str:
@@ -280,7 +280,7 @@ def test_a_ledger_of_format_1_gets_lines_with_the_next_record(tmp_path: Path) ->
     candidate = replace(a_record(), candidate=True)
     append(path, candidate, tmp_path)
     assert path.read_text().count("\n") == 4
-    assert load(path) == (a_record(), candidate)
+    assert load(path) == (replace(a_record(), unpinned=None), candidate)
 
 
 GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main")

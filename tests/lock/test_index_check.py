@@ -11,10 +11,11 @@ from bakehouse.cli import main
 from bakehouse.errors import BuildError, StaleError
 from bakehouse.lock import drift, locking
 from bakehouse.lock.drift import DriftKind
-from bakehouse.lock.index_check import foreign_hosts
+from bakehouse.lock.index_check import foreign_hosts, foreign_sites
 from bakehouse.resolve.resolver import resolve
 from tests.support.errors import error_text
 from tests.support.file_server import FileServer, serving
+from tests.support.git_repository import commit, git
 from tests.support.index_server import put_index, put_page, wheel_file
 from tests.support.locked_debian import index as debian_index
 from tests.support.requirements_locks import locked_heading
@@ -23,6 +24,14 @@ from tests.support.trees import COMPONENTS, IMAGE, Tree
 FILE = "six-1.0-py3-none-any.whl"
 SHA256 = hashlib.sha256(FILE.encode()).hexdigest()
 OTHER = "0" * 64
+TOOL = """\
+summary: A tool
+stage_order: 60
+releases:
+  - version: "1.0"
+    artifacts:
+      source: {{url: "{url}", sha256: unknown}}
+"""
 
 
 @pytest.fixture
@@ -53,7 +62,7 @@ def write_lock(project: Tree, line: str, requirements: str = "six\n") -> Path:
 
 
 def locked(sha256: str = SHA256, file: str = FILE, origin: str = "") -> str:
-    version = file.split("-")[1]
+    version = file.split("-")[1].removesuffix(".tar.gz")
     return f"six=={version} --hash=sha256:{sha256}  # {file} 1000{origin and f' from {origin}'}"
 
 
@@ -178,14 +187,82 @@ def test_hosts_are_those_of_the_requirements_and_of_this_machine(
     assert messages == ([expected] if refused else [])
 
 
-def test_lint_refuses_a_lock_from_another_host(
-    project: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("site", "recipe", "refused"),
+    [
+        ("http://mirror.example/debian", "", False),
+        ("http://other.invalid/debian", "", True),
+        ("http://mirror.example.other.invalid/debian", "", True),
+        ("https://files.example/debian", "# https://files.example/x\n", False),
+    ],
+)
+def test_mirrors_of_an_apt_lock_are_those_of_the_project(
+    project: Tree, site: str, recipe: str, refused: bool
+) -> None:
+    mirrors = '[tool.bakehouse]\nrecipes = ["."]\ndebian_mirrors = ["http://mirror.example/debian"]\n'
+    project.write("pyproject.toml", mirrors)
+    project.image(recipe + IMAGE)
+    lock = debian_index().replace("Filename:", f"Site: {site}\nFilename:", 1)
+    project.write("apt/sid.packages", lock)
+
+    host = site.split("/")[2]
+    message = f"packages come from `{host}`, which neither a mirror nor a recipe names"
+    found = [item.message for item in foreign_sites(locking.unlocked_workspace(project.root))]
+    assert found == ([message] if refused else [])
+
+
+@pytest.mark.parametrize(
+    ("revision", "is_accepted"), [("main", True), ("v1", True), ("", True), ("COMMIT", True), ("v0", False)]
+)
+def test_a_commit_is_in_the_history_of_the_branch_or_tag_that_the_requirements_name(
+    project: Tree, tmp_path: Path, server: FileServer, revision: str, is_accepted: bool
+) -> None:
+    upstream = tmp_path / "upstream"
+    commit(upstream, {"a": "0"})
+    git(upstream, "tag", "v0")
+    locked_commit = commit(upstream, {"a": "1"})
+    git(upstream, "tag", "v1")
+    commit(upstream, {"a": "2"})
+    at = f"@{revision.replace('COMMIT', locked_commit)}" if revision else ""
+    url = f"git+file://{upstream}"
+    line = locked(file="six-1.0.tar.gz", origin=f"{url}@{locked_commit}")
+    write_lock(project, line, f"six @ {url}{at}\n")
+
+    name = revision or "HEAD"
+    text = f"six 1.0 is of a commit that is not in the history of `{name}`"
+    assert kinds(project) == ([] if is_accepted else [(DriftKind.FOREIGN, text)])
+
+
+@pytest.mark.parametrize(
+    ("sha256", "expected"),
+    [
+        (hashlib.sha256(b"published").hexdigest(), []),
+        (OTHER, [(DriftKind.FOREIGN, "tool.tar.gz has another sha256")]),
+    ],
+)
+def test_a_pinned_file_is_that_of_its_publisher(
+    project: Tree, server: FileServer, sha256: str, expected: list[tuple[DriftKind, str]]
+) -> None:
+    """Another mirror and another sha256 can come with one commit."""
+    url = f"{server.url}/tool.tar.gz"
+    server.files["/tool.tar.gz"] = b"published"
+    project.component("tool", TOOL.format(url=url))
+    project.write("pins.yaml", f"files:\n  {url}: {{sha256: {sha256}, bytes: 9}}\n")
+    project.image(IMAGE.replace("{python", "{tool: '*', python"))
+
+    assert kinds(project) == expected
+
+
+@pytest.mark.parametrize("command", ["lint", "fetch", "build"])
+def test_a_lock_from_another_host_is_refused_before_anything_is_downloaded(
+    project: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     monkeypatch.chdir(project.root)
+    monkeypatch.setattr("bakehouse.pipeline.build.open_engine", None)
     line = locked(origin="http://other.invalid/" + FILE)
     write_lock(project, line)
 
-    assert main.run(("lint", "small")) == 2
+    assert main.run((command, "small")) == 2
     error = capsys.readouterr().err.partition("error: ")[2].splitlines()
     assert error[:2] == [
         "`six` comes from `other.invalid`, which its requirements do not name",

@@ -163,7 +163,8 @@ def test_a_candidate_that_does_not_meet_the_policy_gets_no_release_tag(
     # Its tests are signed by the promotion itself.
     reasons = [reason.text for reason in caught.value.diagnostics[0].reasons]
     assert reasons == [
-        f"it has no {name} that a trusted key signed" for name in ("signature", "provenance", "SBOM")
+        *(f"it has no {name} that a trusted key signed" for name in ("signature", "provenance", "SBOM")),
+        "whether its inputs are pinned is not known: no trusted key signed its provenance",
     ]
     assert released(project) == []
     assert [proxy.seen("PUT", "/manifests/mpi-cpu") for proxy in proxies] == [0, 0]

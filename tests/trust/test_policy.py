@@ -18,7 +18,7 @@ from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Reason, TrustError
 from bakehouse.trust import bundle, policy
 from bakehouse.trust.bundle import RefusedError, Statement
-from bakehouse.trust.statements import TESTS, rebuild_of, results_of, signature_of, statements_of
+from bakehouse.trust.statements import PROVENANCE, TESTS, rebuild_of, results_of, signature_of, statements_of
 from bakehouse.util.oci import Digest
 from tests.support.built_images import IMAGE, report
 from tests.support.fake_registry import DIGEST
@@ -50,6 +50,7 @@ def test_an_image_without_statements_meets_no_requirement(team: Team) -> None:
             Reason("it has no provenance that a trusted key signed"),
             Reason("it has no SBOM that a trusted key signed"),
             Reason("it has no test result that a trusted key signed"),
+            Reason("whether its inputs are pinned is not known: no trusted key signed its provenance"),
             Reason("it has 0 of 1 rebuild by trusted keys other than that of its provenance"),
         ),
         facts=(
@@ -64,6 +65,29 @@ def test_the_hint_for_a_candidate_stages_it_again(team: Team) -> None:
     team.record = replace(team.record, candidate=True)
 
     assert team.refusal("signature").hint.startswith("run `bake push mpi-cpu --candidate` with a trusted")
+
+
+@pytest.mark.parametrize(
+    ("unpinned", "problem"),
+    [
+        ([], ""),
+        (["packages of apt: vim"], "nothing pins its input `packages of apt: vim`"),
+        (None, "whether its inputs are pinned is not known: its provenance does not say it"),
+        ("no list", "whether its inputs are pinned is not known: its provenance does not say it"),
+    ],
+)
+def test_a_policy_can_require_pinned_inputs(team: Team, unpinned: object, problem: str) -> None:
+    assert team.reasons("pinned") == [
+        "whether its inputs are pinned is not known: no trusted key signed its provenance"
+    ]
+    parameters = {} if unpinned is None else {"unpinned": unpinned}
+    predicate = {"buildDefinition": {"internalParameters": parameters}}
+    team.sign("builder", bundle.statement("mpi-cpu", DIGEST, PROVENANCE, predicate))
+
+    if problem:
+        assert team.reasons("pinned") == [problem]
+    else:
+        team.check("pinned")
 
 
 def test_only_what_is_required_is_needed(team: Team) -> None:

@@ -336,8 +336,7 @@ def lint(context: Context, images: str, sarif: str = "") -> None:
     """
     from bakehouse.catalog.requirements_lock import is_format_1
     from bakehouse.cli import diagnostics
-    from bakehouse.errors import Problems, RecipeError
-    from bakehouse.lock import index_check, locking
+    from bakehouse.lock import locking
     from bakehouse.plan.unpinned import unpinned_lines
     from bakehouse.plan.workspace import left_out_lines, plan_resolutions, select
     from bakehouse.resolve.phrases import warnings_text
@@ -350,10 +349,7 @@ def lint(context: Context, images: str, sarif: str = "") -> None:
         workspace = open_project(images)
         resolutions = select(workspace, split(images)).resolutions
         planned = plan_resolutions(workspace, resolutions).images
-        chosen = (choice.candidate for resolution in resolutions for choice in resolution.all_choices)
-        problems = Problems()
-        problems.extend(index_check.foreign_hosts(locking.locked_files(workspace, resolutions, chosen)))
-        problems.raise_as(RecipeError)
+        locking.require_known_hosts(workspace, resolutions)
     except BakehouseError as error:
         failures.append(error)
     if sarif:
