@@ -20,6 +20,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, cached_property, partial
 from hashlib import sha256
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bakehouse.util.files import PROBE, READ, names_in, write_whole
@@ -159,11 +160,18 @@ def load_names(roots: Sequence[Path], project: Path | None = None) -> ProjectNam
     return ProjectNames(families, tuple(loaded.catalog.components), loaded.catalog.provided_names)
 
 
-def derived(name: str, of: Sequence[str], compute: Callable[[], V], below: Iterable[Path]) -> V:
+def derived(
+    name: str,
+    of: Sequence[str],
+    compute: Callable[[], V],
+    below: Iterable[Path],
+    *,
+    is_kept: Callable[[V], bool] = lambda value: True,
+) -> V:
     """Return a value of built-in types, from the cache if possible.
 
     It is computed again if one of these changed: a text in `of`, a file that `compute` read or a file `below`
-    directories.
+    directories. Values for which `is_kept` is false are not cached.
     """
     path, identity = _place(name, *of)
     if kept := _read(path, identity):
@@ -172,7 +180,8 @@ def derived(name: str, of: Sequence[str], compute: Callable[[], V], below: Itera
     with _recorded() as record:
         value = compute()
     record.walk(below)
-    _keep(path, identity, record, {"value": value})
+    if is_kept(value):
+        _keep(path, identity, record, {"value": value})
     return value
 
 
@@ -308,7 +317,7 @@ class _Record:
 
     def __init__(self) -> None:
         self.began = time.time_ns()
-        self._caches = str(_cache_directory())
+        self._caches, self._scratch = str(_cache_directory()), gettempdir()
         self._read: set[str] = set()
         self._seen: set[str] = set()
 
@@ -324,6 +333,9 @@ class _Record:
         path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100  # Path is slow
         directory, _, name = path.rpartition(os.sep)
         if path == self._caches or (directory == self._caches and ".cache" in name):
+            return
+        # Locks look at running processes and at scratch directories, which change all the time
+        if path == self._scratch or path.startswith("/proc/"):
             return
         if not path.startswith(_CODE) or path.startswith(f"{_PACKAGE}/data/"):
             (self._seen if event == PROBE else self._read).add(path)

@@ -20,6 +20,8 @@ from bakehouse.util.oci import Sha256
 from bakehouse.util.terminal import Reporter
 
 _PARTS, _LOCKS, _MEMORY = ".parts", ".locks", ".hashes.json"
+METADATA = ".metadata"
+"""Directory of what build backends said about source distributions, by sha256."""
 _POLL_SECONDS = 0.5
 _CHUNK = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -167,7 +169,7 @@ class FileCache:
     def _own(self) -> Iterator[Path]:
         """Yield the paths of the cache; a directory that you chose may contain other files."""
         for path in self.root.iterdir() if self.root.is_dir() else ():
-            if path.name in (_PARTS, _LOCKS, _MEMORY) or _SHA256.fullmatch(path.name):
+            if path.name in (_PARTS, _LOCKS, _MEMORY, METADATA) or _SHA256.fullmatch(path.name):
                 yield path
 
 

@@ -6,7 +6,7 @@ import re
 import threading
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -22,6 +22,7 @@ from bakehouse.engine import daemon_info
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.engine.step_output import telling_lines
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
+from bakehouse.fetch.cache import METADATA
 from bakehouse.fetch.downloader import Fetcher, MissingError, StoppedError
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import FileKind, RequiredFile
@@ -34,7 +35,9 @@ from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.planner import bootstrapped_bases
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.compatibility import FRAMEWORKS
-from bakehouse.util.files import read_bytes
+from bakehouse.util.files import read_bytes, read_text, write_whole
+from bakehouse.util.hashing import key_of
+from bakehouse.util.json_reader import decode, parse_json
 from bakehouse.util.oci import PLATFORM, Sha256
 from bakehouse.util.terminal import Reporter
 
@@ -61,7 +64,7 @@ COPY --from=base /output/ /
 
 @dataclass(frozen=True)
 class Backends:
-    """Runs build backends; `run` is the `run_backend` of an index."""
+    """Runs build backends, each once per source distribution; `run` is the `run_backend` of an index."""
 
     workspace: Workspace
     report: Reporter
@@ -91,6 +94,9 @@ class Backends:
                 self.report(f"{reason}: its backend does not run, and the metadata in its archive is taken")
                 return replace(stated, build_requires=tuple(requires[1:]))
             version = index.python_version if index.python_version in _BASES else [*_BASES][-1]
+            kept = project.cache / METADATA / f"{file.sha256}-{key_of(_DOCKERFILE, version)[:16]}.json"
+            with contextlib.suppress(OSError, ValueError):
+                return decode(parse_json(read_text(kept)), Metadata)
             base = bootstrapped_bases(self.workspace.catalog, self.workspace.apt_locks)[_BASES[version]]
             locked_base.ensure_with(fetcher, self.workspace, base, self.report)
             self.report(f"running the build backend of {requirement} in a container without network")
@@ -103,7 +109,9 @@ class Backends:
                 output = run_step(requirement, filled(_DOCKERFILE, base=base.reference), settings, files)
                 if "report.json" in output:
                     metadata = _metadata(requirement, output["report.json"])
-                    return replace(metadata, build_requires=tuple(requires[1:]))
+                    metadata = replace(metadata, build_requires=tuple(requires[1:]))
+                    write_whole(kept, json.dumps(asdict(metadata)))
+                    return metadata
                 # The backend itself may ask for more
                 missing = _missing(output.get("log", ""))
                 if not missing or missing in requires:

@@ -22,6 +22,7 @@ from bakehouse.catalog.python_lock import (
     preferred_packages,
 )
 from bakehouse.catalog.recipe import Recipe, read_recipes
+from bakehouse.engine import daemon_info
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import (
     BakehouseError,
@@ -95,6 +96,7 @@ class LockScope:
         return self.only_python if self.upgrade else ()
 
 
+_NOTHING = ("everything is locked",)
 _MISSING = LockScope()
 """Only missing and outdated locks."""
 
@@ -116,11 +118,22 @@ def run(
     the errors of images that are left out. Raises BuildError at the end for digests and files that vendors do
     not provide.
     """
-    state = project.find(start).state
+    settings = project.find(start)
     # Two concurrent runs would overwrite each other's results
-    with exclusive(state / "locks" / "lock", lambda: report("waiting for another `bake lock` to end")):
-        workspace = unlocked_workspace(start, failures)
-        return _run(workspace, patterns, report, on_event, [] if changes is None else changes, scope)
+    waiting = "waiting for another `bake lock` to end"
+    with exclusive(settings.state / "locks" / "lock", lambda: report(waiting)):
+
+        def lock() -> tuple[str, ...]:
+            workspace = unlocked_workspace(start, failures)
+            return _run(workspace, patterns, report, on_event, [] if changes is None else changes, scope)
+
+        loaded = cache.load(settings.recipe_roots, settings.root)
+        # Without an engine, some files are not locked, which each run says
+        has_engine = isinstance(daemon_info.probe(), daemon_info.Daemon)
+        if scope != _MISSING or not loaded.kept or not has_engine:
+            return lock()
+        of = (loaded.kept.digest, *patterns, repr(pip_config.read()))
+        return cache.derived("locked", of, lock, (), is_kept=lambda lines: lines == _NOTHING and not failures)
 
 
 def _run(
@@ -182,7 +195,7 @@ def _run(
     if errors:
         diagnostics = dict.fromkeys(diagnostic for error in errors for diagnostic in error.diagnostics)
         raise type(min(errors, key=lambda error: error.exit_code)).of(*diagnostics)
-    return tuple(changes) or ("everything is locked",)
+    return tuple(changes) or _NOTHING
 
 
 @contextlib.contextmanager

@@ -216,6 +216,40 @@ def test_a_backend_runs_if_the_archive_states_no_requirements(
         backends.run("bad==1.0", file, index)
 
 
+def test_a_backend_runs_once_for_all_later_locks(
+    tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = sdist(tmp_path, "bad", "1.0", {"PKG-INFO": STATIC})
+    report = {"install": [{"metadata": {"name": "bad", "version": "1.0", "requires_dist": ["six"]}}]}
+    runs: list[str] = []
+
+    def run_step(requirement: str, *_: object) -> dict[str, str]:
+        runs.append(requirement)
+        return {"report.json": json.dumps(report)}
+
+    monkeypatch.setattr(locked_base, "ensure_with", lambda *_: None)
+    monkeypatch.setattr(build_backend, "run_step", run_step)
+    monkeypatch.setattr(build_backend, "_wheels", lambda *_: ())
+    workspace = open_workspace(HOME)
+    project = replace(workspace.project, cache_directory=tmp_path / "files")
+
+    def metadata() -> Metadata:
+        file = LockedFile("bad", "1.0", archive.name, sha256(archive), 1, origin=archive.as_uri())
+        backends = build_backend.Backends(replace(workspace, project=project), lambda _: None, lambda _: None)
+        return backends.run("bad==1.0", file, index)
+
+    assert [metadata(), metadata()] == [
+        Metadata("bad", "1.0", ("six",), "", build_backend._DEFAULT_REQUIRES)
+    ] * 2
+    assert runs == ["bad==1.0"]
+    for kept in (tmp_path / "files/.metadata").iterdir():
+        kept.write_text("{}")
+    metadata()
+    archive.write_bytes(archive.read_bytes() + b"0")
+    metadata()
+    assert len(runs) == 3
+
+
 def started(*_: object) -> None:
     message = "started"
     raise RuntimeError(message)

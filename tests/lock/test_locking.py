@@ -9,8 +9,11 @@ from bakehouse.catalog import cache
 from bakehouse.catalog.cache import read_catalog
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.requirements_lock import digest_line
+from bakehouse.engine import daemon_info
 from bakehouse.errors import BakehouseError
 from bakehouse.lock import apt_suite, locking
+from bakehouse.lock.locking import unlocked_workspace
+from bakehouse.plan.workspace import Workspace
 from tests.support.locked_debian import index
 from tests.support.requirements_locks import locked_heading
 from tests.support.trees import COMPONENTS, IMAGE, Tree
@@ -103,6 +106,37 @@ def test_images_are_resolved_again_only_after_a_change(
     assert len(loaded) == 2
     assert locking.run(project.root, ["tuned"], lambda _: None) == ("everything is locked",)
     assert len(loaded) == 3
+
+
+def test_a_locked_project_is_not_resolved_again_until_a_file_changes(
+    project: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved: list[object] = []
+
+    def read(start: Path, failures: list[BakehouseError] | None = None) -> Workspace:
+        resolved.append(start)
+        return unlocked_workspace(start, failures)
+
+    engine = object.__new__(daemon_info.Daemon)
+    monkeypatch.setattr(daemon_info, "probe", lambda: engine)
+    monkeypatch.setattr(cache, "_SETTLED", -(10**12))
+    monkeypatch.setattr(locking, "unlocked_workspace", read)
+    project.component("tuning", TUNING.replace(', torch: "*"', ""))
+    project.write("components/tuning/tuning.txt", "# Python 3.11: shared\n")
+    project.write("images/tuned.yaml", IMAGE.replace("toolkit", "tuning"))
+
+    def lock() -> tuple[tuple[str, ...], int]:
+        lines = locking.run(project.root, ["tuned"], lambda _: None)
+        return lines, len(resolved)
+
+    assert lock() == (("tuning.txt: 4 packages",), 1)
+    assert lock() == (("everything is locked",), 2)
+    assert lock() == (("everything is locked",), 2)
+    project.component("tuning", TUNING.replace(', torch: "*"', "").replace("[tuning]", "[tuning, shared<3]"))
+    assert lock() == (("tuning.txt: 4 packages", "tuning.txt: shared 3.0 -> 2.0"), 3)
+    monkeypatch.setattr(daemon_info, "probe", lambda: None)
+    assert lock()[1] == 4
+    assert lock()[1] == 5
 
 
 def test_each_platform_is_locked_with_its_own_files(project: Tree, tmp_path: Path) -> None:
