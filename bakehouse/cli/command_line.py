@@ -5,7 +5,7 @@ from typing import cast
 
 from bakehouse.cli.tasks.declare import PROGRAM, TASKS, Argument, BakeTask
 from bakehouse.errors import PublishError, UsageError
-from bakehouse.util.suggest import suggestion
+from bakehouse.util.suggest import nearest, suggestion
 
 PLACEHOLDERS = {
     "images": "[IMAGE...]",
@@ -232,8 +232,15 @@ def _option(word: str, task: BakeTask) -> Argument | None:
 def _unknown_option(option: str, task: BakeTask) -> UsageError:
     names = [VERBOSE, *(option_name(argument) for argument in options(task))]
     replaced = _REPLACED.get(f"{task.name} {option}") or _REPLACED.get(option)
-    hint = replaced or suggestion(option, names) or usage_hint(task.name)
+    near = f"did you mean `{nearest(option, names)}`?" if nearest(option, names) else ""
+    hint = replaced or near or _commands_with(option) or suggestion(option, names) or usage_hint(task.name)
     return UsageError(f"`{task.name}` has no option `{option}`", hint=hint)
+
+
+def _commands_with(option: str) -> str:
+    """Return a hint with the commands that have an option; empty if none has."""
+    names = [name for name, task in TASKS.items() if option in map(option_name, options(task))]
+    return f"these commands have `{option}`: {', '.join(sorted(names))}" if names else ""
 
 
 def _check_value(value: str, task: BakeTask) -> None:

@@ -1,7 +1,6 @@
 """Help texts of `bake` and its commands."""
 
 import inspect
-import textwrap
 from collections.abc import Mapping, Sequence
 
 from bakehouse.cli.command_line import PLACEHOLDERS, option_name, options, usage
@@ -23,7 +22,6 @@ _OPTIONS = (
     "  --verbose  print everything that is otherwise left out or summarised",
     "  --version  show the version",
 )
-_WIDTH = 100
 _TYPES = {int: "N", float: "NUMBER", str: "TEXT", list: "TEXT"}
 
 
@@ -79,8 +77,8 @@ def _summary(task: BakeTask) -> str:
 def _parts(task: BakeTask) -> tuple[list[str], list[str]]:
     """Return the description and the examples, which are the last paragraph of the docstring."""
     paragraphs = (inspect.getdoc(task.function) or "").split("\n\n")
-    description = "\n\n".join(paragraphs[:-1]).splitlines()
-    return description, paragraphs[-1].splitlines()
+    description = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs[:-1])
+    return description.splitlines(), paragraphs[-1].splitlines()
 
 
 def _option(argument: Argument) -> str:
@@ -91,8 +89,4 @@ def _option(argument: Argument) -> str:
 
 def _rows(rows: list[tuple[str, str]]) -> list[str]:
     width = max(len(name) for name, _ in rows)
-    lines = []
-    for name, text in rows:
-        head = f"  {name.ljust(width)}  "
-        lines += textwrap.wrap(text, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
-    return lines
+    return [f"  {name.ljust(width)}  {text}" for name, text in rows]

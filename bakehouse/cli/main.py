@@ -22,7 +22,7 @@ from bakehouse.cli.tasks.declare import Exit
 from bakehouse.errors import BakehouseError, Diagnostic, RecipeError
 from bakehouse.util import terminal
 from bakehouse.util.directory_handles import LinkError
-from bakehouse.util.format import format_bytes
+from bakehouse.util.format import fit_lines, format_bytes
 from bakehouse.util.tempdir import is_temporary
 
 _MACHINE_ERRORS = (
@@ -99,21 +99,25 @@ def _discard_output() -> None:
 def _run(words: list[str]) -> None:
     match words:
         case [] | ["help" | "-h" | "--help"]:
-            print(as_typed(help_text.daily(GROUPS)), end="")
+            _print_help(help_text.daily(GROUPS))
         case ["help", "--all"] | ["-l" | "--list"]:
-            print(as_typed(help_text.overview(GROUPS)), end="")
+            _print_help(help_text.overview(GROUPS))
         case ["-V" | "--version"]:
             print(f"bake {__version__}")
         case ["help" | "-h" | "--help", name] if not name.startswith("-"):
-            print(as_typed(help_text.command_help(command_line.find_command(name))), end="")
+            _print_help(help_text.command_help(command_line.find_command(name)))
         case [completion.COMPLETE, *typed]:
             print("".join(f"{candidate}\n" for candidate in completion.candidates(typed)), end="")
         case [name, *rest] if {"-h", "--help"} & {*command_line.own_words(rest)} and not name.startswith("-"):
-            print(as_typed(help_text.command_help(command_line.find_command(name))), end="")
+            _print_help(help_text.command_help(command_line.find_command(name)))
         case _:
             task, values = command_line.parse(words)
             _ask_for_consent()
             task(**values)
+
+
+def _print_help(text: str) -> None:
+    print(fit_lines(as_typed(text)), end="")
 
 
 def _ask_for_consent() -> None:

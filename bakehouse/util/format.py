@@ -1,6 +1,43 @@
 """Format of numbers, durations and tables in all output."""
 
+import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable, Sequence
+
+_LEAST_WIDTH = 40
+_HEAD = re.compile(r" *(?:\S+(?: \S+)*  +)?(?=\S)")
+"""The indentation of a line and its first cells, up to the last text."""
+
+
+def fit_lines(text: str, width: int = 0) -> str:
+    """Wrap lines that are longer than the terminal, or than 80 columns without one, below their last cell."""
+    width = max(width or shutil.get_terminal_size().columns, _LEAST_WIDTH)
+    return "".join(f"{_fit(line, width)}\n" for line in text.splitlines())
+
+
+def _fit(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    if line.startswith("  ") and " --" in line and "  " not in line.strip():
+        # A command stays one that a shell takes
+        return " \\\n".join(_wrap(line, width - 2, "      "))
+    head = _HEAD.match(line)
+    indent = len(head[0]) if head and len(head[0]) < width // 2 else len(line) - len(line.lstrip()) + 4
+    return "\n".join(_wrap(line, width, " " * indent))
+
+
+def _wrap(line: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+        replace_whitespace=False,
+    )
 
 
 def format_bytes(count: float) -> str:
@@ -65,7 +102,7 @@ def format_table(
     """Format rows of cells as aligned lines, each with a newline; empty without rows.
 
     `align` has `l` (default) or `r` for each column. A cell longer than `max_width` moves the rest of its
-    line, but does not widen its column.
+    line, but does not widen its column. At a terminal, lines are not longer than that.
     """
     cells = [[*row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -79,4 +116,5 @@ def format_table(
         )
         for row in cells
     )
-    return "".join(f"{indent}{line.rstrip()}\n" for line in lines)
+    table = "".join(f"{indent}{line.rstrip()}\n" for line in lines)
+    return fit_lines(table) if sys.stdout.isatty() else table

@@ -3,6 +3,7 @@
 import errno
 import fnmatch
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from bakehouse.cli.tasks.declare import BakeTask
 from bakehouse.errors import Diagnostic
 from bakehouse.ledger.releases import ReleasedRegion, append
 from bakehouse.plan.workspace import open_workspace
+from bakehouse.util.format import fit_lines
 from tests.support.fake_registry import FakeRegistry
 from tests.support.ledgers import ECR, US, release
 from tests.support.programs import BAKE
@@ -31,6 +33,7 @@ from tests.support.proxy import Proxy
 from tests.support.signing_keys import make_key
 
 TASKS = [task for tasks in GROUPS.values() for task in tasks]
+BY_NAME = {task.name: task for task in TASKS}
 
 
 def bake(*arguments: str, cwd: Path = HOME) -> subprocess.CompletedProcess[str]:
@@ -265,9 +268,8 @@ def test_the_commands_of_every_day_are_listed_in_their_order(
     assert main.run(arguments) == 0
 
     text = capsys.readouterr().out
-    assert (
-        text
-        == f"""\
+    assert text == fit_lines(
+        f"""\
 Build, test and publish container images for training jobs.
 
 Usage: bake COMMAND [ARGUMENTS] [OPTIONS]
@@ -315,7 +317,24 @@ def test_all_commands_are_listed_by_purpose(arguments: list[str], capsys: pytest
         "Options:",
     ]
     assert {line.split()[0] for line in lines if line.startswith("  ")} >= {task.name for task in TASKS}
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 80
+
+
+def test_help_fits_80_columns_and_its_commands_can_be_copied() -> None:
+    for task in TASKS:
+        text = help_text.command_help(task)
+        fitted = fit_lines(text, 80)
+        assert max(map(len, fitted.splitlines())) <= 80
+        commands = [re.sub(r" \\\n +", " ", part.partition("Examples:\n")[2]) for part in (fitted, text)]
+        assert commands[0] == commands[1]
+
+
+def test_an_option_of_other_commands_is_said_to_be_theirs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["lint", "--json"]) == 64
+    holders = capsys.readouterr().err.splitlines()[-1]
+    assert holders.startswith("hint: these commands have `--json`: build, ")
+    for name in holders.partition("`: ")[2].split(", "):
+        assert "--json" in map(command_line.option_name, command_line.options(BY_NAME[name]))
 
 
 @pytest.mark.parametrize("arguments", [["help", "outdated"], ["outdated", "--help"], ["--help", "outdated"]])
@@ -332,7 +351,8 @@ Usage: bake outdated [IMAGE...] [OPTIONS]
 List components with newer releases and what holds each back.
 
 Arguments:
-  IMAGE  names, families or globs of images; default: the project's own; `'*'` means all
+  IMAGE  names, families or globs of images; default: the project's own; `'*'`
+         means all
 
 Options:
   --json  print the report as JSON

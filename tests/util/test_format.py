@@ -41,3 +41,15 @@ def test_table() -> None:
 
 def test_long_cells_do_not_widen_a_column() -> None:
     assert format_table([("abcdef", "1"), ("a", "2")], max_width=3) == "abcdef  1\na    2\n"
+
+
+def test_a_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("pytorch 2.13.0", "a long reason " * 8), ("x", "short")]
+    assert max(map(len, format_table(rows).splitlines())) > 100
+
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = format_table(rows).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert all(line.startswith(" " * len("pytorch 2.13.0  ")) for line in lines[1:-1])
+    assert lines[-1] == "x               short"
