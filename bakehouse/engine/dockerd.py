@@ -27,6 +27,8 @@ from bakehouse.util.terminal import Reporter
 
 START_SECONDS = 60
 STOP_SECONDS = 30
+ORPHAN_SECONDS = 5
+"""Time in which a containerd ends whose dockerd was killed; a newer dockerd uses one that goes on."""
 GIGABYTE = 10**9
 FLEET_GIGABYTES = 40
 """Size of a build cache for the catalogue's images. The CUDA image has 5 GB. The store keeps layers
@@ -137,13 +139,17 @@ def stop(paths: DaemonPaths) -> bool:
 def clear_remains(paths: DaemonPaths) -> tuple[Path, ...]:
     """Remove the pid files and sockets of dead processes, and return the removed paths.
 
-    dockerd accepts a pid file if any process has that id, and a containerd socket if it exists.
+    dockerd accepts a pid file if any process has that id, and a containerd socket if it exists. Its own
+    containerd ends a moment after it, and holds the files of the next one until then.
     """
     inner = paths.exec_root / "containerd"
+    pidfile = inner / "containerd.pid"
+    deadline = time.monotonic() + ORPHAN_SECONDS
+    while process_of(pidfile, "containerd", str(inner)) and time.monotonic() < deadline:
+        time.sleep(0.1)
     dead: list[Path] = []
     if paths.pidfile.exists() and process_of(paths.pidfile, "dockerd") is None:
         dead.append(paths.pidfile)
-    pidfile = inner / "containerd.pid"
     if pidfile.exists() and process_of(pidfile, "containerd", str(inner)) is None:
         dead.append(pidfile)
     dead += [path for path in (paths.socket, paths.containerd) if path.is_socket() and not _listens(path)]

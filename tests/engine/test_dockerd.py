@@ -140,6 +140,19 @@ def test_what_a_dead_engine_left_is_cleared(paths: DaemonPaths) -> None:
     assert not any(path.exists() for path in (paths.pidfile, inner, paths.socket, paths.containerd))
 
 
+def test_a_containerd_that_dies_with_its_dockerd_is_waited_for(
+    paths: DaemonPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = paths.exec_root / "containerd"
+    commands = put(tmp_path, monkeypatch, containerd="sleep 0.5")
+    with started([str(commands / "containerd"), str(inner)]) as process:
+        (inner / "containerd.pid").write_text(str(process.pid))
+        while dockerd.process_of(inner / "containerd.pid", "containerd") is None:
+            time.sleep(0.01)
+
+        assert dockerd.clear_remains(paths) == (inner / "containerd.pid",)
+
+
 def test_a_pid_that_another_program_has_now_is_a_dead_engines(paths: DaemonPaths, sleeper: int) -> None:
     paths.pidfile.write_text(str(sleeper))
     inner = paths.exec_root / "containerd" / "containerd.pid"
