@@ -75,7 +75,7 @@ class Reach:
     read: dict[tuple[object, ...], tuple[SourceTree, tuple[File, ...]]] | None = field(
         default=None, compare=False, repr=False
     )
-    """What was read for other recipes, which often name the same directory; None reads it again."""
+    """Directories that other recipes named, which are read once; None reads each again."""
 
 
 ANYWHERE = Reach()
