@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
@@ -112,6 +112,24 @@ def _without_logins(location: Location | None) -> Location | None:
     return replace(location, text=without_logins(location.text)) if location else None
 
 
+def one_per_cause(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Return the diagnostics without those that differ from another one only in the names of their hints."""
+    hints: dict[Diagnostic, dict[str, None]] = {}
+    for diagnostic in diagnostics:
+        hints.setdefault(replace(diagnostic, hint=""), {})[diagnostic.hint] = None
+    return tuple(replace(cause, hint=hint) for cause, texts in hints.items() for hint in _joined(texts))
+
+
+def _joined(hints: Collection[str]) -> Collection[str]:
+    """Return one hint for several that differ in one word, such as the image that a command names."""
+    columns = [tuple(dict.fromkeys(column)) for column in zip(*map(str.split, hints), strict=False)]
+    changing = [column for column in columns if len(column) > 1]
+    if len(changing) != 1 or len({len(hint.split()) for hint in hints}) > 1:
+        return hints
+    words = [" ".join([*(word.rstrip("`") for word in column[:-1]), column[-1]]) for column in columns]
+    return (" ".join(words),)
+
+
 class BakehouseError(Exception):
     """A failure that is reported to the user without a traceback."""
 
@@ -140,8 +158,8 @@ class BakehouseError(Exception):
         return failure
 
     def _report(self, *diagnostics: Diagnostic) -> None:
-        super().__init__("; ".join(diagnostic.message for diagnostic in diagnostics))
-        self.diagnostics = diagnostics
+        self.diagnostics = one_per_cause(diagnostics)
+        super().__init__("; ".join(diagnostic.message for diagnostic in self.diagnostics))
 
     def annotate(self) -> None:
         """Add the places, facts, reasons and hints as notes: a traceback prints them after the message."""

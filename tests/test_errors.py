@@ -125,3 +125,13 @@ def test_a_file_has_at_most_ten_errors_of_one_kind() -> None:
         ("b.txt:1:1", "`line 1` is not a requirement"),
     ]
     assert len(problems.all) == 43
+
+
+def test_failures_of_one_cause_are_one_with_all_their_names() -> None:
+    def failure(image: str) -> Diagnostic:
+        return Diagnostic("`req.txt` has no lock", hint=f"run `bake lock {image}` and commit it")
+
+    other, unlike = Diagnostic("another"), Diagnostic("another", hint="a hint of other words")
+    error = RecipeError.of(failure("a"), other, failure("b"), unlike, failure("a"))
+
+    assert error.diagnostics == (failure("a b"), other, unlike)

@@ -24,6 +24,9 @@ _FILTERS: dict[str, Callable[[str], str]] = {
     "minor": lambda text: ".".join(text.split(".")[:2]),
 }
 
+_STAND_IN = "0"
+"""Value of an unknown variable: a part of a name and a version, so that nothing else is a mistake, too."""
+
 Variables = Mapping[str, Scalar]
 """The values of one cell, by variable."""
 
@@ -93,13 +96,13 @@ def _text(scalar: Scalar, cell: Variables, problems: Problems) -> Scalar:
         if name not in cell:
             hint = suggestion(name, cell) or "write `$${` for a literal `${`"
             problems.add(Diagnostic(f"unknown variable `{name}`", scalar.location, hint=hint))
-            return ""
+            return _STAND_IN
         text = cell[name].text
         for filter_name in filters:
             if filter_name not in _FILTERS:
                 hint = suggestion(filter_name, _FILTERS)
                 problems.add(Diagnostic(f"unknown filter `{filter_name}`", scalar.location, hint=hint))
-                return ""
+                return _STAND_IN
             text = _FILTERS[filter_name](text)
         return text
 

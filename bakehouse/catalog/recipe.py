@@ -278,14 +278,15 @@ def _load_family(
     if not isinstance(root, YamlMapping) or matrix is None:
         image = Fields(root, fields.what, problems)
         return _for_platforms(image, path, path.stem, catalog, locked, reach)
-    recipes = []
-    for node in expand(root, cells(matrix), problems):
+    recipes, matrix_cells = [], cells(matrix)
+    for node in expand(root, matrix_cells, problems):
         name = Fields(node, fields.what, Problems()).node("name")
         if isinstance(name, Scalar):
             image = Fields(node, fields.what, problems)
             recipes += _for_platforms(image, path, name.text, catalog, locked, reach)
         else:
-            hint = "such as `name: training-${python|tag}`"
+            names = "-".join(f"${{{variable}|tag}}" for variable in matrix_cells[0])
+            hint = f"such as `name: {path.stem}-{names}`"
             fields.report("a recipe with a matrix needs a `name` for its images", matrix.location, hint=hint)
     return recipes
 

@@ -220,12 +220,14 @@ def to_promote(
         is_meant = record.image_uri == image_uri if image_uri else _is_in(record, query)
         return is_meant and (record.candidate or record.tested)
 
-    candidates = _candidates(project.images, image, matches)
+    candidates = _candidates(project.images, image, matches, registry)
     own = [record for record in candidates if _is_in(record, ImageQuery(project=project))]
     return (own or candidates)[-1]
 
 
-def _candidates(images: Path, image: str, matches: Callable[[ReleaseRecord], bool]) -> list[ReleaseRecord]:
+def _candidates(
+    images: Path, image: str, matches: Callable[[ReleaseRecord], bool], registry: str = ""
+) -> list[ReleaseRecord]:
     """Return matching records in the order of the first publication of each URI, then of their days.
 
     Promoting an older candidate does not make it newer.
@@ -233,8 +235,13 @@ def _candidates(images: Path, image: str, matches: Callable[[ReleaseRecord], boo
     records = load(images / image / "releases.json") if _is_file_name(image) else ()
     candidates = sorted(filter(matches, records), key=lambda record: record.date)
     if not candidates:
+        others = [record.image_uri for record in records if record.candidate]
+        reasons = (Reason(f"the newest candidate is `{others[-1]}`"),) if others else ()
+        place = f" --registry {registry}" if others and registry else ""
         raise UsageError(
-            f"no candidate of `{image}` was published", hint=f"run `bake push --candidate {image}`"
+            f"no candidate of `{image}` was published{f' to `{registry}`' if place else ''}",
+            reasons=reasons,
+            hint=f"run `bake push --candidate {image}{place}`",
         )
     places: dict[str, int] = {}
     for record in candidates:

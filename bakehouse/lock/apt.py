@@ -16,7 +16,7 @@ from bakehouse.errors import BuildError, ConflictError, Diagnostic, Location, Pr
 from bakehouse.fetch import apt_config
 from bakehouse.fetch.debian_mirrors import SECURITY, AptSource, DebianMirrors
 from bakehouse.lock.interpreter import MAX_LINES
-from bakehouse.util.files import read_bytes, read_text
+from bakehouse.util.files import read_bytes, read_text, write_whole
 from bakehouse.util.oci import architecture_of
 from bakehouse.util.suggest import nearest
 from bakehouse.util.tempdir import private_directory
@@ -243,6 +243,14 @@ def package_changes(
         if old != new or is_other:
             changes.append(AptChange(name, old, f"{new} (other bytes)" if is_other else new, is_other))
     return tuple(changes)
+
+
+def write_lock(path: Path, text: str) -> bool:
+    """Write a lock of packages; return whether it differs from the present one."""
+    if path.is_file() and read_text(path) == text:
+        return False
+    write_whole(path, text)
+    return True
 
 
 def installed_versions(output: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.planner import registry_host
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.resolver import resolve
-from bakehouse.util.files import remove_file, write_whole
+from bakehouse.util.files import remove_file
 from bakehouse.util.terminal import Reporter
 
 _DOCKERFILE = """\
@@ -198,9 +198,10 @@ def _without_digest(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[st
 def _write(workspace: Workspace, base: VendorBase, locked: LockedSteps) -> Iterator[str]:
     name = file_of(base.pinned)
     path = workspace.project.recipe_roots[-1] / DIRECTORY / name
-    write_whole(path, lock_text(base.pinned, locked.steps, locked.packages.values()))
-    yield from (f"{base.name}: {change.text}" for change in locked.changes)
-    yield f"{name}: {len(locked.packages)} packages, {len(locked.changes)} changed"
+    is_written = apt.write_lock(path, lock_text(base.pinned, locked.steps, locked.packages.values()))
+    changes = locked.changes if is_written else ()
+    yield from (f"{base.name}: {change.text}" for change in changes)
+    yield f"{name}: {len(locked.packages)} packages, {len(changes)} changed"
 
 
 def _remove_others(

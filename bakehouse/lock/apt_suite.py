@@ -25,7 +25,7 @@ from bakehouse.plan.apt_packages import suite_lists
 from bakehouse.plan.workspace import Workspace, own_recipes
 from bakehouse.registry import registry_image
 from bakehouse.resolve.resolver import resolve
-from bakehouse.util.files import read_text, write_whole
+from bakehouse.util.files import read_text
 from bakehouse.util.format import in_images
 from bakehouse.util.terminal import Reporter
 
@@ -60,13 +60,15 @@ def lock(
         is_complete = {*lists} == {*all_lists[suite]}
         path = workspace.project.recipe_roots[-1] / DIRECTORY / f"{suite}{SUFFIX}"
         earlier = apt_locks(workspace.project.recipe_roots[:-1]).get(suite)
-        kept = {} if is_complete else _own_packages(path)
-        packages = {**kept, **resolved.packages}
+        before = _own_packages(path)
+        packages = {**({} if is_complete else before), **resolved.packages}
         own = _own(packages, earlier.debs if earlier else ())
-        if own or path.is_file():
-            write_whole(path, _text(suite, own))
+        is_written = bool(own or path.is_file()) and apt.write_lock(path, _text(suite, own))
+        # Packages of earlier recipe directories stay locked there
         changes = [
-            change for change in resolved.changes if change.after or (is_complete and change.name not in kept)
+            change
+            for change in resolved.changes
+            if is_written and (change.after or (is_complete and change.name in before))
         ]
         images = _images_with(workspace, suite) if changes else {}
         yield from (f"{suite}: {change.text}{in_images(images.get(change.name, ()))}" for change in changes)

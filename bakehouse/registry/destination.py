@@ -50,7 +50,7 @@ def destination(
     if settings and not settings.host:
         yield Destination(_in_regions(project, settings, create=create), prefix, settings.scan)
         return
-    _check_known(project, host)
+    check_known(project, host)
     with registry(project, host, progress, create=create) as selected:
         ecr_settings = settings_of(project, host)
         yield Destination((selected,), prefix, ecr_settings.scan if ecr_settings else "")
@@ -61,7 +61,7 @@ def registries(project: ProjectSettings, selection: str, *, create: bool = False
     host, settings, _ = _select(project, selection)
     if settings and not settings.host:
         return _in_regions(project, settings, create=create)
-    _check_known(project, host)
+    check_known(project, host)
     if is_local(project, host):
         return (local_registry(project),)
     return (_remote(project, host, create=create),)
@@ -87,7 +87,7 @@ def check_selection(project: ProjectSettings, selection: str) -> None:
     host, settings, prefix = _select(project, selection)
     hosts = [name for _, name in _hosts(settings)] if settings and not settings.host else [host]
     for name in hosts:
-        _check_known(project, name)
+        check_known(project, name)
         check_host(name)
         check_names("localhost" if name in _BY_NAME else name, f"{prefix}/image")
 
@@ -220,7 +220,7 @@ def _in_region(
     )
 
 
-def _check_known(project: ProjectSettings, host: str) -> None:
+def check_known(project: ProjectSettings, host: str) -> None:
     """Raise UsageError for an unknown name: a host has a dot or a port."""
     if host in (*_BY_NAME, "localhost") or "." in host or ":" in host:
         return

@@ -1,9 +1,7 @@
 """Format of numbers, durations and tables in all output."""
 
 import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Sequence
 
 _LEAST_WIDTH = 40
@@ -13,6 +11,9 @@ _HEAD = re.compile(r" *(?:\S+(?: \S+)*  +)?(?=\S)")
 
 def fit_lines(text: str, width: int = 0) -> str:
     """Wrap lines that are longer than the terminal, or than 80 columns without one, below their last cell."""
+    # Look-ups of image URIs import this module, and these imports take longer than a look-up
+    import shutil
+
     width = max(width or shutil.get_terminal_size().columns, _LEAST_WIDTH)
     return "".join(f"{_fit(line, width)}\n" for line in text.splitlines())
 
@@ -29,6 +30,8 @@ def _fit(line: str, width: int) -> str:
 
 
 def _wrap(line: str, width: int, indent: str) -> list[str]:
+    import textwrap
+
     return textwrap.wrap(
         line,
         width,

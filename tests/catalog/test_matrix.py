@@ -166,6 +166,16 @@ def test_a_mistake_in_all_cells_is_reported_once(tree: Tree) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["x-${stack}", "x-${a|tga}"])
+def test_a_wrong_variable_is_one_mistake_whose_hint_names_what_exists(tree: Tree, name: str) -> None:
+    with pytest.raises(RecipeError) as raised:
+        matrix(tree, '  a: ["1", "2"]\n', name)
+
+    [diagnostic] = raised.value.diagnostics
+    assert diagnostic.message.startswith(("unknown variable `stack`", "unknown filter `tga`"))
+    assert diagnostic.hint in ("use `a`", "use one of `minor`, `tag`")
+
+
 def test_an_unknown_filter_is_reported(tree: Tree) -> None:
     tree.image(MATRIX.replace("|tag", "|tags"))
 

@@ -486,6 +486,21 @@ def test_merged_candidates_are_in_the_order_of_their_first_days(tmp_path: Path) 
     assert to_promote(project, "mpi-cpu", image_uri=older.image_uri) == scanned
 
 
+def test_a_candidate_in_another_registry_is_named_with_the_command_that_publishes_it(tmp_path: Path) -> None:
+    project = ProjectSettings(tmp_path, ())
+    local = release(project.images, registry="127.0.0.1:5050", candidate=True)
+    with pytest.raises(UsageError) as raised:
+        to_promote(project, "mpi-cpu", registry="ecr")
+
+    assert raised.value.diagnostics == (
+        Diagnostic(
+            "no candidate of `mpi-cpu` was published to `ecr`",
+            reasons=(Reason(f"the newest candidate is `{local.image_uri}`"),),
+            hint="run `bake push --candidate mpi-cpu --registry ecr`",
+        ),
+    )
+
+
 @pytest.mark.parametrize("registry", ["", "ecr"])
 def test_candidates_in_the_registry_of_the_project_precede_others(tmp_path: Path, registry: str) -> None:
     project = ProjectSettings(tmp_path, (), registry=f"{ECR}/team")

@@ -55,3 +55,23 @@ def test_an_upgrade_names_the_images_of_each_package(project: Tree, monkeypatch:
     lines = locking.run(project.root, ["sound"], print, scope=locking.LockScope(upgrade=True))
 
     assert "bookworm: base-files 12 -> 99 in 2 images" in lines
+
+
+def test_what_is_reported_as_changed_is_written(project: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that only Bakehouse locks and the project does not need stays locked there."""
+    lock = project.root / "mine/apt/bookworm.packages"
+    text = (HOME / "recipes/apt/bookworm.packages").read_text()
+    locked = next(fields for _, fields in stanzas(text) if fields["Package"] == "base-files")
+    newer = {**locked, "Version": "99", "SHA256": "9" * 64}
+
+    def upgraded(packages: dict[str, dict[str, str]], *changes: AptChange) -> list[str]:
+        monkeypatch.setattr(apt, "resolve", lambda *_, **__: Resolved(packages, changes))
+        lines = locking.run(project.root, ["base-files"], print, scope=locking.LockScope(upgrade=True))
+        return [line for line in lines if line.startswith("bookworm")]
+
+    assert upgraded({}, AptChange("openssl", "3.0", "")) == ["bookworm.packages: 0 packages, 0 changed"]
+    assert not lock.exists()
+    change = AptChange("base-files", "12", "99")
+    assert upgraded({"base-files": newer}, change)[-1] == "bookworm.packages: 1 packages, 1 changed"
+    assert "Version: 99" in lock.read_text()
+    assert upgraded({"base-files": newer}, change) == ["bookworm.packages: 1 packages, 0 changed"]

@@ -284,6 +284,10 @@ def uri(
 
     with image_uris.open_images(None, image) as images:
         project = image_uris.owner(images)
+        if registry and project:
+            from bakehouse.registry.destination import check_known
+
+            check_known(project, registry.partition("/")[0])
         query = image_uris.ImageQuery(region, version, py_version, registry, instance, project)
         if candidate:
             record = image_uris.candidate(images, image, query)
