@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bakehouse.builder.pack import Packer
 from bakehouse.engine.open_engine import open_engine
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.pipeline.build import ensure_built
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.publish.push import PushOptions, publish
@@ -74,8 +75,9 @@ def measured(options: argparse.Namespace) -> Result:
         local = stack.enter_context(harness.local_registry(directory, free_port()))
         connected = stack.enter_context(open_engine(say))
         publication = PushOptions(day=datetime.now(UTC).date(), locks=directory / "locks", candidate=True)
+        untested = KnownChecks(built.image.name, built.content)
         published = publish(
-            built, None, NamedRegistry(local.host, say), Packer(connected, directory), publication, say
+            built, untested, NamedRegistry(local.host, say), Packer(connected, directory), publication, say
         )
         names = {
             "ours": f"{local.host}/{published.repository}:{published.tags[0]}",

@@ -312,7 +312,7 @@ _DIRECT_ACCESS = {
     "bakehouse/catalog/source_tree.py": "names in directories whose links were checked",
     "bakehouse/cli/doctor.py": "files of the system",
     "bakehouse/cli/main.py": "standard output",
-    "bakehouse/cluster/remote_smoke.py": "results in a scratch directory",
+    "bakehouse/cluster/check_keys.py": "names of files in the directories of channels",
     "bakehouse/commands/dockerfile_import/choose.py": "a recipe in a scratch directory",
     "bakehouse/commands/dockerfile_import/translate.py": "names of files next to a Dockerfile",
     "bakehouse/jobs/model_trainer.py": "the SDK's files",

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Protocol
 
 from bakehouse.builder import (
     base_image,
@@ -17,7 +18,7 @@ from bakehouse.builder import (
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.build_inputs import StepNeeds, build_inputs, remote_inputs
-from bakehouse.builder.built_image import BuiltImage, record_configuration
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.code_copies import require_modes, write_code
 from bakehouse.builder.disk_estimate import expected_bytes, layer_bytes
 from bakehouse.builder.progress import Progress
@@ -42,7 +43,15 @@ _MAX_CONCURRENT_VERIFICATIONS = 3
 """Each one runs a container that imports a framework, so more need much memory and save little time."""
 
 Verify = Callable[[BuiltImage], object]
-"""Verifies one image and raises BuildError on a mismatch; skips images that it verified before."""
+"""Verifies one image and raises BuildError on a mismatch."""
+
+
+class VersionMemory(Protocol):
+    """The images whose installed versions were verified before."""
+
+    def has(self, built: BuiltImage) -> bool: ...
+
+    def add(self, built: BuiltImage) -> None: ...
 
 
 def build_images(
@@ -51,6 +60,7 @@ def build_images(
     engine: Engine,
     progress: Progress,
     options: BuildOptions,
+    verified: VersionMemory,
 ) -> tuple[BuiltImage, ...]:
     """Return the images in their order, each verified.
 
@@ -65,7 +75,10 @@ def build_images(
         with open_context(project, outdated, engine, progress, options) as context:
             new = build(outdated, context, present=[built.image for built in current])
     # After the build, so that a mismatch here does not stop the other images.
-    verify_all(current, partial(_verify, engine=engine, project=project), progress.report)
+    unverified = [built for built in current if not verified.has(built)]
+    verify_all(unverified, partial(_verify, engine=engine, project=project), progress.report)
+    for built in (*unverified, *new):
+        verified.add(built)
     by_name = {built.image.name: built for built in (*current, *new)}
     image_owners.record(
         project, {image_owners.digest_name(built.image.reference, built.stored) for built in by_name.values()}
@@ -187,9 +200,8 @@ def _built(image: Image, digests: buildx.BakedImage, context: BuildContext) -> B
             f"image `{image.name}` was removed from the engine immediately after its build",
             hint="run the same command again",
         )
-    record_configuration(digests.stored, digests.config, context.project.state)
     failed_steps.forget(image, context.project.state)
-    return BuiltImage(image, digests.config, digests.stored, stored.bytes)
+    return BuiltImage.stored_as(stored, image, context.engine, context.project.state)
 
 
 def _verify(built: BuiltImage, engine: Engine, project: ProjectSettings) -> None:
@@ -204,6 +216,8 @@ def _verify_new(built: BuiltImage, context: BuildContext) -> None:
 
 def verify_all(built: Sequence[BuiltImage], verify: Verify, report: Reporter) -> None:
     """Verify all images; raise BuildError with all mismatches."""
+    if not built:
+        return
     what = built[0].image.name if len(built) == 1 else format_count(len(built), "image")
     with (
         ThreadPoolExecutor(_MAX_CONCURRENT_VERIFICATIONS) as threads,

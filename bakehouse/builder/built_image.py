@@ -1,5 +1,6 @@
 """The result of a build: an image in the engine's store."""
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -7,9 +8,9 @@ from typing import Self
 from bakehouse.engine import usage_lock
 from bakehouse.engine.protocol import Engine, StoredImage
 from bakehouse.plan.model import Image
-from bakehouse.registry.manifest import digest_of
+from bakehouse.registry.manifest import content_id, digest_of
 from bakehouse.util.files import read_text, write_whole
-from bakehouse.util.oci import Digest
+from bakehouse.util.oci import ContentId, Digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,36 +23,29 @@ class BuiltImage:
     stored: Digest
     """Digest in the engine's store, for requests to the engine."""
     bytes: int
+    content: ContentId
+    """Identity of what it contains: results of checks belong to it."""
     is_rehearsed: bool = False
     """True if the image contains stubs. Then it is not a build of the named image."""
 
     @classmethod
     def stored_as(cls, stored: StoredImage, image: Image, engine: Engine, state: Path) -> Self:
         """Return an image that the engine has."""
-        digest = configuration_digest(Digest(stored.digest), engine, state)
-        return cls(image, digest, Digest(stored.digest), stored.bytes, stored.is_rehearsed)
+        config, content = identity_of(Digest(stored.digest), engine, state)
+        return cls(image, config, Digest(stored.digest), stored.bytes, content, stored.is_rehearsed)
 
 
-def configuration_digest(stored: Digest, engine: Engine, state: Path) -> Digest:
-    """Return the digest of the configuration of a stored image, and cache it under `state`.
+def identity_of(stored: Digest, engine: Engine, state: Path) -> tuple[Digest, ContentId]:
+    """Return the digest of the configuration of a stored image and its content ID, and cache both.
 
     An engine with the containerd store names an image by its manifest and does not show the configuration.
     """
-    path = _path(stored, state)
-    try:
-        return Digest(read_text(path).strip())
-    except OSError:
-        pass
+    path = state / "configurations" / stored.removeprefix("sha256:")
+    with contextlib.suppress(OSError, ValueError):
+        digest, content = read_text(path).split()
+        return Digest(digest), ContentId(content)
     with usage_lock.engine_in_use():
         config = engine.read_config(stored)
-    return record_configuration(stored, digest_of(config), state)
-
-
-def record_configuration(stored: Digest, digest: Digest, state: Path) -> Digest:
-    """Remember the digest of the configuration of a stored image, and return it."""
-    write_whole(_path(stored, state), digest + "\n")
-    return digest
-
-
-def _path(stored: Digest, state: Path) -> Path:
-    return state / "configurations" / stored.removeprefix("sha256:")
+    digest, content = digest_of(config), content_id(config)
+    write_whole(path, f"{digest}\n{content}\n")
+    return digest, content

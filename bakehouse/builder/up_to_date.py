@@ -14,7 +14,7 @@ from bakehouse.engine.protocol import Engine
 from bakehouse.plan.model import LATEST, Image, RegistryBase, reference_of
 from bakehouse.util.files import files_below, matching_paths, read_bytes, write_whole
 from bakehouse.util.json_reader import parse_json
-from bakehouse.util.oci import Digest
+from bakehouse.util.oci import ContentId, Digest
 
 _BUILT_FROM = ("Dockerfile", "docker-bake.json", "files", "inputs")
 """The files and directories of an image that BuildKit reads."""
@@ -31,19 +31,20 @@ def find_up_to_date(
     for image in images:
         if _has_base_without_digest(image):
             continue
-        digests = _recorded(_record(project, image), _files(project, image))
-        if not digests:
+        recorded = _recorded(_record(project, image), _files(project, image))
+        if not recorded:
             continue
+        digests, content = recorded
         stored = [engine.image(name) for name in image.names]
         if all(match and match.digest == digests.stored for match in stored) and (first := stored[0]):
-            current.append(BuiltImage(image, digests.config, digests.stored, first.bytes))
+            current.append(BuiltImage(image, digests.config, digests.stored, first.bytes, content))
     return tuple(current)
 
 
-def built_configuration(image: Image, project: ProjectSettings) -> Digest | None:
-    """Return the recorded digest of the configuration that was built from an image's rendered files."""
-    digests = _recorded(_record(project, image), _files(project, image))
-    return digests.config if digests else None
+def built_content(image: Image, project: ProjectSettings) -> ContentId | None:
+    """Return the recorded content ID of what was built from an image's rendered files."""
+    recorded = _recorded(_record(project, image), _files(project, image))
+    return recorded[1] if recorded else None
 
 
 def record_build(built: BuiltImage, project: ProjectSettings) -> None:
@@ -52,6 +53,7 @@ def record_build(built: BuiltImage, project: ProjectSettings) -> None:
         "files": _files(project, built.image),
         "stored": built.stored,
         "config": built.digest,
+        "content": built.content,
         "layers": sorted(layer_bytes(built.image)),
     }
     write_whole(_record(project, built.image), json.dumps(content, indent=2) + "\n")
@@ -90,11 +92,11 @@ def _files(project: ProjectSettings, image: Image) -> str:
     return digest.hexdigest()
 
 
-def _recorded(record: Path, files: str) -> BakedImage | None:
+def _recorded(record: Path, files: str) -> tuple[BakedImage, ContentId] | None:
     try:
         content = parse_json(read_bytes(record))
-        is_current = content["files"] == files
-        return BakedImage(Digest(content["stored"]), Digest(content["config"])) if is_current else None
+        baked = BakedImage(Digest(content["stored"]), Digest(content["config"]))
+        return (baked, ContentId(content["content"])) if content["files"] == files else None
     except (OSError, ValueError, KeyError, TypeError):
         # Missing or unreadable: BuildKit recognizes the image too, in about a second.
         return None

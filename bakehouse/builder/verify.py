@@ -3,13 +3,13 @@
 Each component's smoke.py reads its version; `probes/checks.py` runs all of them in one container.
 """
 
-import hashlib
 import json
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,14 @@ from bakehouse.catalog import secrets
 from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import BuildError, Diagnostic
-from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent
-from bakehouse.util.files import read_bytes, read_text, write_whole
-from bakehouse.util.hashing import key_of
-from bakehouse.util.json_reader import parse_json
+from bakehouse.plan.model import Image, InstalledComponent
+from bakehouse.util.files import read_bytes, read_text
+from bakehouse.util.hashing import bytes_digest, key_of
 from bakehouse.util.oci import Digest
 
 PROBES = Path(__file__).parents[1] / "probes"
 PROBE_SECONDS = 600.0
 _DIRECTORY = "/run/bakehouse"
-_RECORD = "verification.json"
 _CONTENTS, _LIBRARIES = (
     InstalledComponent(name, "", "", PROBES / f"{name}.py") for name in ("contents", "libraries")
 )
@@ -60,6 +58,8 @@ class VersionResult:
     error: str = ""
     source: str = ""
     """Path of the smoke file, with the line of an error."""
+    part: str = ""
+    """The component whose smoke file reads the version."""
 
     @property
     def matches(self) -> bool:
@@ -104,51 +104,18 @@ class ProbeResults:
     log: Path
 
 
-@dataclass(frozen=True, slots=True)
-class _Verification:
-    """The last verification of an image of that name."""
-
-    digest: Digest
-    surroundings: str
-    """Key of the image without its components, code and texts."""
-    components: Mapping[str, list[str]]
-    """By component: its declared versions, and keys of its smoke file and its build stage."""
-
-
 def verify_image(engine: Engine, image: Image, digest: Digest, state: Path) -> None:
-    """Verify that the installed versions match the declared ones. Raises BuildError.
-
-    The last verification of each image is recorded under `state`. After a change, only components with
-    another declaration, smoke file or build stage are verified, unless the change affects all of them.
-    """
-    directory = state / "verified" / image.name
-    current = _Verification(digest, _surroundings(image), _components(image))
-    last = _read(directory / _RECORD)
-    if last == current:
-        return
-    changed = {
-        name for name, inputs in current.components.items() if not last or inputs != last.components.get(name)
-    }
-    if not last or not _is_comparable(image, current, last):
-        changed = {*current.components}
-    log = directory / "components.log"
-    results = run_probes(engine, image, digest, log, ProbeOptions(components=changed))
+    """Verify that the installed versions match the declared ones. Raises BuildError."""
+    log = state / "verified" / image.name / "components.log"
+    results = run_probes(engine, image, digest, log)
     if mismatches := [version for version in results.versions if not version.matches]:
         raise BuildError.of(*(mismatch_error(image, digest, version, results.log) for version in mismatches))
-    write_whole(directory / _RECORD, json.dumps(asdict(current), indent=2, sort_keys=True) + "\n")
 
 
-def _is_comparable(image: Image, current: _Verification, last: _Verification) -> bool:
-    """Return whether components with the same inputs are equal in both images."""
-    if current.digest == last.digest:
-        return True
-    # Steps of the recipe can install anything, and a tag can move.
-    is_fixed = not image.content.run and (isinstance(image.base, BootstrappedBase) or image.base.digest)
-    return bool(
-        is_fixed
-        and current.surroundings == last.surroundings
-        and current.components.keys() == last.components.keys()
-    )
+def versions_key(image: Image) -> str:
+    """Return the key of the check of the versions: what is declared, and the programs that read it."""
+    declared, spec = probe_of(image, ProbeOptions())
+    return key_of(declared, spec and (spec.command, {p: bytes_digest(c) for p, c in spec.files.items()}))
 
 
 def run_probes(
@@ -198,6 +165,18 @@ def check_results(image: Image, answers: str, seconds: float, log: Path, end: st
     return _fill_missing(results, end)
 
 
+def checked_parts(image: Image) -> tuple[InstalledComponent, ...]:
+    """Return the components and the checks of the whole image that have a program."""
+    return tuple(part for part in _probed(image, ProbeOptions(with_checks=True)) if part.smoke)
+
+
+def probe_of(image: Image, options: ProbeOptions) -> tuple[object, ContainerSpec | None]:
+    """Return the declared versions that probes compare, and the container that runs these probes alone."""
+    parts = _probed(image, options)
+    declared = [(part.component, part.version, part.provides) for part in parts]
+    return declared, _probe_spec(image, Digest(""), parts, options)
+
+
 def _probed(image: Image, options: ProbeOptions) -> tuple[InstalledComponent, ...]:
     parts: tuple[InstalledComponent, ...] = image.all_parts
     if options.with_checks:
@@ -229,7 +208,12 @@ def _probe_spec(
         files={
             **files,
             f"{_DIRECTORY}/checks.py": read_bytes(PROBES / "checks.py"),
-            **(_probe_inputs(image) if options.with_checks else {}),
+            **{
+                path: content
+                for part in probed
+                if options.with_checks
+                for path, content in _inputs(image, part)
+            },
         },
         gpus=options.gpus,
         image_name=image.name,
@@ -266,13 +250,18 @@ def read_results(
     unanswered = {"error": _NO_ANSWER}
     own = (
         VersionResult(
-            part.component, part.version, **(versions.get(part.component, unanswered) if part.smoke else {})
+            part.component,
+            part.version,
+            part=part.component,
+            **(versions.get(part.component, unanswered) if part.smoke else {}),
         )
         for part in parts
-        if part.version or versions.get(part.component, {}).get("error")
+        if part.version or part.smoke
     )
     others = (
-        VersionResult(name, _as_exact(declared, installed), installed, source=str(part.smoke))
+        VersionResult(
+            name, _as_exact(declared, installed), installed, source=str(part.smoke), part=part.component
+        )
         for part in parts
         for name, declared in part.provides
         if (installed := provided.get(part.component, {}).get(name)) is not None
@@ -356,61 +345,32 @@ def _fill_missing(results: ProbeResults, reason: str) -> ProbeResults:
     )
 
 
-def _components(image: Image) -> dict[str, list[str]]:
-    keys = {stage.name: stage.key for stage in image.stages}
-    return {
-        part.component: [
-            part.version,
-            *map("=".join, part.provides),
-            hashlib.sha256(_bytes(part)).hexdigest() if part.smoke else "",
-            keys.get(part.component, ""),
-        ]
-        for part in image.all_parts
-    }
-
-
-def _surroundings(image: Image) -> str:
-    content = image.content
-    return key_of(
-        image.base.reference if isinstance(image.base, BootstrappedBase) else image.base.pinned,
-        image.apt,
-        [deb.sha256 for deb in image.apt_debs],
-        # `layout-wheels` compares the packages that it lays out, and replaces no files of others
-        [stage.key for stage in image.stages if stage.name == REQUIREMENTS and not stage.layers],
-        image.path,
-        image.library_path,
-        image.environment,
-        [(file.target, file.sha256) for file in content.files],
-    )
-
-
 def _bytes(part: InstalledComponent) -> bytes:
     return read_bytes(part.smoke) if part.smoke else b""
 
 
-def _probe_inputs(image: Image) -> dict[str, bytes]:
-    """Return the libraries and facts of the checks of the whole image, by path in the container."""
-    facts = json.loads(read_bytes(_FACTS)) | {"targets": dict(image.gpu_targets)}
-    copies = ((packaging, "probe_packaging"), (elftools, "pyelftools/elftools"))
-    own = {"own": [file.target for file in image.content.own_files], "allowed": image.content.allowed}
-    return {
-        f"{_DIRECTORY}/smoke/libraries.json": json.dumps(facts).encode(),
-        f"{_DIRECTORY}/smoke/own_files.json": json.dumps(own).encode(),
-        f"{_DIRECTORY}/smoke/requirements.json": json.dumps([*map(asdict, image.requirements)]).encode(),
-        f"{_DIRECTORY}/smoke/probe_secrets.py": read_bytes(Path(secrets.__file__)),
-        **{
-            f"{_DIRECTORY}/smoke/{name}/{path.relative_to(directory)}": read_bytes(path)
-            for library, name in copies
-            for directory in (Path(str(library.__file__)).parent,)
-            for path in directory.rglob("*.py")
-        },
-    }
+def _inputs(image: Image, part: InstalledComponent) -> Iterator[tuple[str, bytes]]:
+    """Yield the libraries and facts that a check of the whole image reads, by path in the container."""
+    directory = f"{_DIRECTORY}/smoke"
+    if part is _CONTENTS:
+        own = {"own": [file.target for file in image.content.own_files], "allowed": image.content.allowed}
+        yield f"{directory}/own_files.json", json.dumps(own).encode()
+        yield f"{directory}/probe_secrets.py", read_bytes(Path(secrets.__file__))
+    if part is _LIBRARIES:
+        facts = json.loads(read_bytes(_FACTS)) | {"targets": dict(image.gpu_targets)}
+        yield f"{directory}/libraries.json", json.dumps(facts).encode()
+    if part is _IMPORTS:
+        yield f"{directory}/requirements.json", json.dumps([*map(asdict, image.requirements)]).encode()
+    if part in (_CONTENTS, _LIBRARIES, _IMPORTS):
+        library, name = (
+            (elftools, "pyelftools/elftools") if part is _LIBRARIES else (packaging, "probe_packaging")
+        )
+        root = Path(str(library.__file__)).parent
+        for path in sorted(root.rglob("*.py")):
+            yield f"{directory}/{name}/{path.relative_to(root)}", _kept_bytes(path)
 
 
-def _read(record: Path) -> _Verification | None:
-    """Return a record; None if it is missing or unreadable, because a verification takes seconds."""
-    try:
-        verification = _Verification(**parse_json(read_bytes(record)))
-    except (OSError, ValueError, TypeError):
-        return None
-    return verification if isinstance(verification.components, dict) else None
+@lru_cache(256)
+def _kept_bytes(path: Path) -> bytes:
+    """Return the content of a file of an installed library, which does not change while this process runs."""
+    return read_bytes(path)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.errors import Location
-from bakehouse.util.hashing import key_of
 from bakehouse.util.yaml_fields import Fields
 
 USER_CODE = "user_code"
@@ -40,8 +39,6 @@ class UserSmoke:
     """Text that the log must contain."""
     timeout: int
     """Seconds."""
-    definition: str
-    """Hash of the values in the recipe: shows whether a smoke report covers them."""
     location: Location
 
     def starter(self, launchers: Collection[str], *, starts_torchrun: bool) -> str:
@@ -102,7 +99,6 @@ def read_smoke(
         channels=tuple((name, directory / path) for name, path in channels),
         expect=expect,
         timeout=timeout,
-        definition=key_of(script, hosts, processes, launcher, hyperparameters, channels, expect)[:16],
         location=child.location,
     )
 

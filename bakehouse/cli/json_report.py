@@ -288,7 +288,7 @@ def smoke(reports: Sequence[SmokeReport]) -> list[Json]:
     return [
         {
             "image": report.image,
-            "digest": report.digest,
+            "content": report.content,
             "transport": report.transport,
             "checks": [
                 {"name": check.name, "outcome": check.outcome.value, "reason": check.reason or None}

@@ -168,7 +168,7 @@ def smoke_table(reports: Sequence[SmokeReport]) -> str:
     for report in reports:
         counts = Counter(check.outcome for check in report.checks)
         results = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
-        lines.append(f"{report.image}  {report.digest[:19]}  {results}; transport {report.transport}")
+        lines.append(f"{report.image}  {report.content[:19]}  {results}; transport {report.transport}")
         lines += [
             f"  not tested: {check.name}: {check.reason}"
             for check in report.checks

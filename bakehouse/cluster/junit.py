@@ -24,7 +24,7 @@ def text(report: SmokeReport) -> str:
         time=f"{sum(check.seconds for check in report.checks):.1f}",
     )
     properties = ElementTree.SubElement(suite, "properties")
-    for name, value in (("digest", report.digest), ("transport", report.transport)):
+    for name, value in (("content", report.content), ("transport", report.transport)):
         ElementTree.SubElement(properties, "property", name=name, value=value)
     for check in report.checks:
         suite.append(_case(report, check))

@@ -18,18 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from bakehouse.builder import verify
-from bakehouse.builder.verify import PROBES
 from bakehouse.catalog.base_contents import KEY_DIRECTORIES, KEY_MARK
-from bakehouse.cluster import smoke_report
+from bakehouse.cluster import check_keys, smoke_report
+from bakehouse.cluster.check_keys import COMPONENT_SECONDS, REMOTE_PROBE, STARTUP, obstacle_to, startup_of
 from bakehouse.cluster.job import TrainingJob, input_files
 from bakehouse.cluster.job_runner import HostResult, JobResult, split_logs
 from bakehouse.cluster.ranks import read_events
-from bakehouse.cluster.smoke import COMPONENT_SECONDS, STARTUP, empty_directory, startup_of
+from bakehouse.cluster.smoke import empty_directory
 from bakehouse.cluster.smoke_checks import SmokeCheck, Startup, job_checks
-from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.cluster.smoke_report import COMPONENTS, PRIVATE_KEYS, CheckResult, Setup, SmokeReport
 from bakehouse.cluster.smoke_results import (
-    COMPONENTS,
-    PRIVATE_KEYS,
     component_results,
     evaluate_job,
     evaluate_user_job,
@@ -40,22 +38,17 @@ from bakehouse.errors import SmokeError
 from bakehouse.plan.model import Image
 from bakehouse.util import archive_reader
 from bakehouse.util.files import read_bytes, read_text, write_whole
-from bakehouse.util.format import format_count
 from bakehouse.util.hashing import key_of
 from bakehouse.util.json_reader import parse_json
-from bakehouse.util.oci import Digest
+from bakehouse.util.oci import ContentId, Digest
 
+UNKNOWN = ContentId("")
 JOIN_SECONDS = 900.0
 """Seconds that the first host waits for the others."""
-MAX_CHANNEL_BYTES = 20_000_000
-_PROBE = PROBES / "remote_smoke.py"
 MARK = "bakehouse-smoke-results"
 """Start of the lines of a job's log that contain its results."""
 _MAX_RESULTS = 200_000_000
 _MARKED = re.compile(rf"{MARK} (?P<number>\d+)/(?P<count>\d+) (?P<text>[A-Za-z0-9+/=]+)")
-_WORDS = ("train", "toolkit", "code")
-"""Output of `STARTUP`, in its order."""
-_INPUTS_TOO_BIG = f"its channels have more than {MAX_CHANNEL_BYTES // 1_000_000} MB, too much to send"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +58,8 @@ class RemoteSmoke:
     image: Image
     uri: str
     """Image URI by digest."""
-    digest: Digest
-    """Digest that the report is for."""
+    content: ContentId = UNKNOWN
+    """Content that the report is for; empty for a job that is only written."""
     hosts: int = 1
     gpus: int = 0
     """GPUs of each host."""
@@ -81,7 +74,7 @@ class RemoteSmoke:
         """Return the script that runs the checks; it contains all their files."""
         plan = {**self._plan(), "token": secrets.token_hex(16)}
         text = base64.b64encode(zlib.compress(json.dumps(plan, sort_keys=True).encode(), 9)).decode()
-        return read_bytes(_PROBE) + f'\n\nif __name__ == "__main__":\n    main("{text}")\n'.encode()
+        return read_bytes(REMOTE_PROBE) + f'\n\nif __name__ == "__main__":\n    main("{text}")\n'.encode()
 
     def report(self, document: Mapping[str, Any], logs: Path, machine: str, origin: str) -> SmokeReport:
         """Evaluate the results of the script. Checks without a result are listed as unfinished.
@@ -90,6 +83,7 @@ class RemoteSmoke:
         """
         self._require_own(document)
         startup = startup_of(str(document["startup"]).split())
+        setup = self._setup(startup)
         results: list[CheckResult] = []
         unfinished: list[str] = []
         if self._is_selected(PRIVATE_KEYS):
@@ -98,7 +92,7 @@ class RemoteSmoke:
         for name, check in self._checks(startup).items():
             run = document["results"].get(name)
             if check and not (job := self._runnable(check)):
-                results.append(not_tested(check, self._obstacle(check)))
+                results.append(not_tested(check, obstacle_to(check, setup)))
             elif run is None:
                 unfinished.append(name)
             elif check and job:
@@ -107,13 +101,14 @@ class RemoteSmoke:
                 results.append(evaluate(check, job, _job_result(job, run, directory), directory))
             else:
                 results += self._components(run, empty_directory(logs / name) / "components.log")
+        date = datetime.fromtimestamp(document["finished"], UTC).isoformat()
         return SmokeReport(
             self.image.name,
-            self.digest,
+            self.content,
             smoke_report.transport_of(results),
-            tuple(results),
+            check_keys.with_keys(results, self.image, setup, self.base_keys, date, machine),
             machine,
-            date=datetime.fromtimestamp(document["finished"], UTC).isoformat(),
+            date=date,
             origin=origin,
             unfinished=tuple(unfinished),
             interrupted=str(document["interrupted"]),
@@ -137,30 +132,25 @@ class RemoteSmoke:
 
     def _checks(self, startup: Startup) -> dict[str, SmokeCheck | None]:
         """Return the selected checks by name; None is the check of the components."""
-        checks = job_checks(self.image, self.digest, self.gpus * self.hosts, startup, self.hosts)
+        checks = job_checks(self.image, self.uri, self.gpus * self.hosts, startup, self.hosts)
         by_name: dict[str, SmokeCheck | None] = {COMPONENTS: None, **{check.name: check for check in checks}}
         return {name: check for name, check in by_name.items() if self._is_selected(name)}
 
-    def _obstacle(self, check: SmokeCheck) -> str:
-        """Return the reason why a check does not run; empty if it runs."""
-        if check.job is None:
-            return check.not_tested
-        if check.job.size > self.hosts:
-            return f"it needs {check.job.size} hosts; the job has {format_count(self.hosts, 'host')}"
-        return _INPUTS_TOO_BIG if _channels(check.job) is None else ""
+    def _setup(self, startup: Startup) -> Setup:
+        return Setup(check_keys.words_of(startup), self.hosts, self.gpus * self.hosts, is_remote=True)
 
     def _runnable(self, check: SmokeCheck) -> TrainingJob | None:
-        if check.job is None or self._obstacle(check):
+        if check.job is None or obstacle_to(check, self._setup(Startup())):
             return None
         job = replace(check.job, deadline=self.deadline or check.job.deadline)
-        return replace(job, channels={**job.channels, **(_channels(job) or {})}, channel_directories={})
+        return replace(job, channels={**job.channels, **_channels(job)}, channel_directories={})
 
     def _plan(self) -> dict[str, Any]:
         blobs: dict[str, str] = {}
         variants = {
             " ".join(words): [*self._steps(startup_of(words), blobs)]
-            for count in range(len(_WORDS) + 1)
-            for words in itertools.combinations(_WORDS, count)
+            for count in range(len(check_keys.WORDS) + 1)
+            for words in itertools.combinations(check_keys.WORDS, count)
         }
         plan = {
             "image": self.uri,
@@ -172,14 +162,14 @@ class RemoteSmoke:
             "join_seconds": JOIN_SECONDS,
         }
         # The script itself decides what a result means.
-        return {**plan, "id": key_of(plan, read_text(_PROBE))}
+        return {**plan, "id": key_of(plan, read_text(REMOTE_PROBE))}
 
     def _steps(self, startup: Startup, blobs: dict[str, str]) -> Iterator[dict[str, Any]]:
         """Yield the steps of the script: first the components, because jobs leave files in the container."""
         for name, check in self._checks(startup).items():
             if check is None:
                 seconds = self.deadline or COMPONENT_SECONDS
-                spec = verify.check_spec(self.image, self.digest, seconds)
+                spec = verify.check_spec(self.image, Digest(""), seconds)
                 yield {
                     **_step(name, (*self.image.entrypoint, *spec.command), seconds),
                     "files": {"algo-1": _blobs(spec.files, blobs)},
@@ -243,20 +233,13 @@ def _blobs(files: Mapping[str, bytes], blobs: dict[str, str]) -> dict[str, str]:
     return hashes
 
 
-def _channels(job: TrainingJob) -> dict[str, dict[str, bytes]] | None:
-    """Return the files of the channels that are directories; None if they are too big to be sent."""
-    directories = job.channel_directories.values()
-    paths = [path for directory in directories for path in Path(directory).rglob("*") if path.is_file()]
-    if sum(path.stat().st_size for path in paths) > MAX_CHANNEL_BYTES:
-        return None
-    return {
-        name: {
-            str(path.relative_to(directory)): read_bytes(path)
-            for path in sorted(Path(directory).rglob("*"))
-            if path.is_file()
-        }
-        for name, directory in job.channel_directories.items()
-    }
+def _channels(job: TrainingJob) -> dict[str, dict[str, bytes]]:
+    """Return the files of the channels that are directories."""
+    channels: dict[str, dict[str, bytes]] = {name: {} for name in job.channel_directories}
+    for path, file in check_keys.channel_files(job):
+        name, _, inner = path.partition("/")
+        channels[name][inner] = read_bytes(file)
+    return channels
 
 
 def _job_result(job: TrainingJob, run: Mapping[str, Any], directory: Path) -> JobResult:

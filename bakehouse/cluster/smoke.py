@@ -16,13 +16,11 @@ from bakehouse.builder import verify
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.base_contents import KEY_DIRECTORIES, KEY_MARK
-from bakehouse.cluster import job_runner, smoke_report
-from bakehouse.cluster.job import CODE_DIRECTORY
-from bakehouse.cluster.smoke_checks import SmokeCheck, Startup, job_checks
-from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.cluster import check_keys, job_runner, smoke_report
+from bakehouse.cluster.check_keys import COMPONENT_SECONDS, STARTUP, startup_of
+from bakehouse.cluster.smoke_checks import SmokeCheck, job_checks
+from bakehouse.cluster.smoke_report import COMPONENTS, PRIVATE_KEYS, CheckResult, Setup, SmokeReport
 from bakehouse.cluster.smoke_results import (
-    COMPONENTS,
-    PRIVATE_KEYS,
     component_results,
     evaluate_job,
     evaluate_user_job,
@@ -36,19 +34,10 @@ from bakehouse.util import file_lock
 from bakehouse.util.files import make_directory, remove_tree
 from bakehouse.util.format import format_seconds
 from bakehouse.util.heartbeat import SILENT_SECONDS
-from bakehouse.util.oci import Digest
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter, detail, is_verbose
 
-COMPONENT_SECONDS = 600.0
 _STARTUP_SECONDS = 60.0
-
-STARTUP = f"""
-command -v train >/dev/null && echo train
-python3 -c 'from importlib.util import find_spec; find_spec("sagemaker_training") and print("toolkit")'
-[ -z "$(ls -A {CODE_DIRECTORY} 2>/dev/null)" ] || echo code
-"""
-"""Shell script that prints what SageMaker would start in an image."""
 
 RunCheck = Callable[[], tuple[CheckResult, ...]]
 
@@ -64,11 +53,10 @@ def smoke(
     base_keys: Collection[str] = (),
     report: Reporter = lambda line: None,
 ) -> SmokeReport:
-    """Run the checks of an image, in parallel where cores allow, and save the results below `state`.
+    """Run the checks of an image, or those in `only`, in parallel where cores allow.
 
-    `only` selects checks: their results replace those of a complete report and are not saved without one.
-    `deadline` replaces the deadline of each check. `base_keys` are the sha256 of private keys of the base.
-    A failed check raises nothing; see `smoke_report.require_passed`.
+    Logs are written below `state`. `deadline` replaces the deadline of each check. `base_keys` are the sha256
+    of private keys of the base. A failed check raises nothing; see `smoke_report.require_passed`.
     """
     if built.is_rehearsed:
         raise SmokeError(
@@ -81,20 +69,16 @@ def smoke(
     locks = state / "gpus"
     directory = state / "smoke" / built.image.name
     checks = _Checks(engine, built, directory, locks, gpus, deadline, base_keys, report)
-    all_checks = checks.long_by_name() | checks.by_name() if only else checks.by_name()
+    setup = Setup(checks.startup(), gpus=len(gpus))
+    all_checks = checks.by_name(setup)
+    if only:
+        all_checks = checks.long_by_name(setup) | all_checks
     selected = {name: check for name, check in all_checks.items() if not only or name in only}
     results = _run_all(engine, selected, report, waiting=len(selected) if gpus else 0)
+    machine, date = platform.node(), smoke_report.now()
+    results = check_keys.with_keys(results, built.image, setup, base_keys, date, machine)
     transport = smoke_report.transport_of(results)
-    smoked = SmokeReport(
-        built.image.name, built.digest, transport, results, platform.node(), smoke_report.now()
-    )
-    if only:
-        complete = smoke_report.load(state, built.digest)
-        if complete is None:
-            return smoked
-        smoked = smoke_report.replace_checks(complete, results)
-    smoke_report.save(smoked, state)
-    return smoked
+    return SmokeReport(built.image.name, built.content, transport, results, machine, date)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,41 +95,44 @@ class _Checks:
     base_keys: Collection[str]
     report: Reporter
 
-    def by_name(self) -> dict[str, RunCheck]:
+    def by_name(self, setup: Setup) -> dict[str, RunCheck]:
         """Return every check by name, longest first."""
-        jobs = job_checks(self.built.image, self.built.stored, len(self.gpus), self._startup())
+        startup = startup_of(setup.startup.split())
+        jobs = job_checks(self.built.image, self.built.stored, len(self.gpus), startup)
         return {
             COMPONENTS: self._components,
             **{check.name: partial(self._job, check) for check in jobs},
             PRIVATE_KEYS: self._private_keys,
         }
 
-    def long_by_name(self) -> dict[str, RunCheck]:
+    def long_by_name(self, setup: Setup) -> dict[str, RunCheck]:
         """Return the checks that only run if they are named."""
         return {
-            f"{COMPONENTS}.{component}.{name}": partial(self._long_check, component, name)
-            for component, name in verify.long_checks(self.built.image)
+            name: partial(self._long_check, name, definition.key)
+            for name, definition in check_keys.long_definitions(self.built.image, setup).items()
         }
 
-    def _startup(self) -> Startup:
+    def startup(self) -> str:
         """Find out what the image starts, because a base or a step of the recipe may have added it."""
         spec = ContainerSpec(self.built.stored, ("sh", "-c", STARTUP), image_name=self.built.image.name)
         with self.engine.container(spec) as container:
             container.start(empty_directory(self.directory / "startup") / "startup.log")
             container.wait(_STARTUP_SECONDS)
             container.stop(grace=0)
-            return startup_of(container.stdout().split())
+            return check_keys.words_of(startup_of(container.stdout().split()))
 
     def _components(self) -> tuple[CheckResult, ...]:
         return self._probe(COMPONENTS, verify.ProbeOptions(with_checks=True))
 
-    def _long_check(self, component: str, name: str) -> tuple[CheckResult, ...]:
+    def _long_check(self, check: str, key: str) -> tuple[CheckResult, ...]:
         """Run one check of a component, without its other checks."""
-        check = f"{COMPONENTS}.{component}.{name}"
+        _, component, name = check.split(".")
         options = verify.ProbeOptions(components=[component], long_check=name)
-        versions, *results = self._probe(check, options)
-        unanswered = replace(versions, name=check, outcome=Outcome.FAILED)
-        return tuple(results) or (unanswered,)
+        found = {result.name: result for result in self._probe(check, options)}
+        versions = found[f"{COMPONENTS}.{component}"]
+        reason = versions.reason if versions.outcome is Outcome.FAILED else "it gave no answer"
+        unanswered = replace(versions, name=check, outcome=Outcome.FAILED, reason=reason)
+        return (replace(found.get(check, unanswered), key=key),)
 
     def _probe(self, check: str, options: verify.ProbeOptions) -> tuple[CheckResult, ...]:
         detail(self.report)(f"{check} started")
@@ -181,15 +168,9 @@ class _Checks:
         return (key_result(keys, time.monotonic() - started),)
 
 
-def startup_of(words: Collection[str]) -> Startup:
-    """Return what an image starts from the output of `STARTUP`."""
-    has_train = "train" in words
-    return Startup(has_train, has_train and "toolkit" in words, "code" in words)
-
-
 def require_checks(image: Image, only: Sequence[str], *, with_long: bool = True) -> None:
     """Raise UsageError if an image lacks a check that `only` names. The image need not be built."""
-    jobs = (check.name for check in job_checks(image, Digest("sha256:" + 64 * "0")))
+    jobs = (check.name for check in job_checks(image, ""))
     long = (f"{COMPONENTS}.{component}.{name}" for component, name in verify.long_checks(image))
     names = {COMPONENTS, PRIVATE_KEYS, *jobs, *(long if with_long else ())}
     for name in only:

@@ -10,7 +10,6 @@ from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke, toolkit_starts_to
 from bakehouse.cluster.job import CODE_CHANNEL, CODE_DIRECTORY, ML, TrainingJob, homogeneous
 from bakehouse.plan.model import Image
 from bakehouse.util.files import read_bytes
-from bakehouse.util.oci import Digest
 
 _CODE = f"{ML}/input/data/{CODE_CHANNEL}"
 _LOGGED = ("--tee=3", "--log-dir=/tmp/torchrun")
@@ -54,7 +53,8 @@ class Subject:
     """An image under test."""
 
     image: Image
-    digest: Digest
+    digest: str
+    """Its digest in the engine's store; empty for a key."""
     gpus: int
     """GPUs of all hosts."""
     startup: Startup
@@ -93,7 +93,7 @@ class SmokeCheck:
 
 
 def job_checks(
-    image: Image, digest: Digest, gpus: int = 0, startup: Startup | None = None, hosts: int = 1
+    image: Image, digest: str, gpus: int = 0, startup: Startup | None = None, hosts: int = 1
 ) -> tuple[SmokeCheck, ...]:
     """Return the checks of an image, longest first. The GPUs are those of `hosts` hosts together."""
     makers = (

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +15,10 @@ from bakehouse.cluster.job_runner import JobResult
 from bakehouse.cluster.nccl_log import SOCKET, read_transports
 from bakehouse.cluster.ranks import RankFailure, RankStep, first_failure, format_ranks, ranks_without
 from bakehouse.cluster.smoke_checks import SmokeCheck
-from bakehouse.cluster.smoke_report import CheckResult
+from bakehouse.cluster.smoke_report import COMPONENTS, PRIVATE_KEYS, CheckResult
 from bakehouse.util.files import read_text
 from bakehouse.util.format import format_names, format_seconds
 
-COMPONENTS = "components"
-PRIVATE_KEYS = "no_private_keys"
 TAIL_LINES = 12
 _SKIPPED = re.compile(r"^(?:\[[^]]*\]:)?not tested: (?P<reason>.+)$", re.MULTILINE)
 """Line of a script that cannot test anything on these hosts; torchrun puts the rank before it."""
@@ -28,8 +26,7 @@ _SKIPPED = re.compile(r"^(?:\[[^]]*\]:)?not tested: (?P<reason>.+)$", re.MULTILI
 
 def not_tested(check: SmokeCheck, reason: str) -> CheckResult:
     """Return the result of a check that does not run."""
-    definition = check.smoke.definition if check.smoke else ""
-    return CheckResult(check.name, Outcome.NOT_TESTED, 0.0, reason, ranks=0, definition=definition)
+    return CheckResult(check.name, Outcome.NOT_TESTED, 0.0, reason, ranks=0)
 
 
 def evaluate_job(check: SmokeCheck, job: TrainingJob, result: JobResult, logs: Path) -> CheckResult:
@@ -88,7 +85,6 @@ def evaluate_user_job(check: SmokeCheck, job: TrainingJob, result: JobResult, lo
         ranks=job.ranks,
         source=check.source,
         log=logs,
-        definition=check.smoke.definition,
     )
     if not reason:
         return passed
@@ -105,33 +101,42 @@ def evaluate_user_job(check: SmokeCheck, job: TrainingJob, result: JobResult, lo
 
 
 def component_results(probes: ProbeResults) -> tuple[CheckResult, ...]:
-    """Return a result for all versions, and one for each check of a component."""
+    """Return the results of each component: one for its versions, and one for each of its checks."""
     log = read_text(probes.log, errors="replace") if probes.log.exists() else ""
-    wrong = [version for version in probes.versions if not version.matches]
-    is_tested = any(version.installed is not None for version in probes.versions)
-    outcome = Outcome.FAILED if wrong else Outcome.PASSED if is_tested else Outcome.NOT_TESTED
-    versions = CheckResult(
-        COMPONENTS,
-        outcome,
-        round(probes.seconds, 1),
-        "; ".join(map(_wrong_version, wrong)) or ("" if is_tested else "no component reports its version"),
-        source=wrong[0].source if wrong else "",
-        tail=_tail(_section(log, wrong[0].component)) if wrong else (),
-        log=probes.log,
-    )
-    checks = (
-        CheckResult(
-            f"{COMPONENTS}.{check.component}.{check.check}",
-            check.outcome,
-            check.seconds,
-            _clause(check.reason),
-            source=check.source,
-            tail=_tail(_output(log, check)) if check.outcome is Outcome.FAILED else (),
-            log=probes.log,
+    results: list[CheckResult] = []
+    answered = [version.part for version in probes.versions if version.source or version.error]
+    for part in dict.fromkeys((*answered, *(check.component for check in probes.checks))):
+        versions = [version for version in probes.versions if version.part == part]
+        checks = [check for check in probes.checks if check.component == part]
+        results += _version_results(part, versions, log, probes, has_checks=bool(checks))
+        results += (
+            CheckResult(
+                f"{COMPONENTS}.{part}.{check.check}",
+                check.outcome,
+                check.seconds,
+                _clause(check.reason),
+                source=check.source,
+                tail=_tail(_output(log, check)) if check.outcome is Outcome.FAILED else (),
+                log=probes.log,
+            )
+            for check in checks
         )
-        for check in probes.checks
-    )
-    return (versions, *checks)
+    return tuple(results)
+
+
+def _version_results(
+    part: str, versions: Sequence[VersionResult], log: str, probes: ProbeResults, *, has_checks: bool
+) -> Iterator[CheckResult]:
+    """Yield the result of the versions that a component reports; none if it only has checks."""
+    result = CheckResult(f"{COMPONENTS}.{part}", Outcome.PASSED, 0.0, log=probes.log)
+    if wrong := [version for version in versions if not version.matches]:
+        reason = "; ".join(map(_wrong_version, wrong))
+        tail = _tail(_section(log, part))
+        yield replace(result, outcome=Outcome.FAILED, reason=reason, source=wrong[0].source, tail=tail)
+    elif any(version.installed is not None for version in versions):
+        yield result
+    elif versions and not has_checks:
+        yield replace(result, outcome=Outcome.NOT_TESTED, reason="it has no check for this image")
 
 
 def key_result(keys: Sequence[str], seconds: float) -> CheckResult:

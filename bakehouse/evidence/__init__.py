@@ -1,1 +1,1 @@
-"""Records of the layers that build steps gave, and the states of images that follow from them."""
+"""Records of the layers that build steps gave and of results of checks, and the states of images by them."""

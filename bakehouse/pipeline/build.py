@@ -16,12 +16,12 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.builder.progress import Progress
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.cluster import smoke_report
 from bakehouse.engine import emulation, provision
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError, NotReleasableError, Problems, UsageError
 from bakehouse.evidence import step_layers, step_results
+from bakehouse.evidence.versions import VerifiedImages
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFiles, debs
 from bakehouse.ledger.store import follow_renames
@@ -32,6 +32,7 @@ from bakehouse.plan.planner import bootstrapped_bases
 from bakehouse.plan.workspace import Selection, Workspace, leave_out, render_images
 from bakehouse.registry.manifest import FORMS
 from bakehouse.resolve.phrases import warnings_text
+from bakehouse.util.files import is_directory
 from bakehouse.util.oci import PLATFORM, Digest
 from bakehouse.util.suggest import nearest
 from bakehouse.util.terminal import Reporter
@@ -83,7 +84,9 @@ def build_plan(
             builders = ()
         options = replace(options, builders=builders, cache=project.build_cache)
         began = datetime.now(UTC).replace(microsecond=0)
-        built = builder.build_images(project, plan.images, engine, progress, options)
+        built = builder.build_images(
+            project, plan.images, engine, progress, options, VerifiedImages(project.state)
+        )
         times = build_log.Build(began.isoformat(), ", ".join(builders), progress.steps())
         build_log.record_build(times, project.state)
         record_layers(project, built, engine)
@@ -94,7 +97,7 @@ def build_plan(
 def ensure_built(selection: Selection, report: Reporter, *, tested: bool = False) -> tuple[BuiltImage, ...]:
     """Return built images. Images that are missing or changed are built first.
 
-    With `tested`, an image that never passed a smoke test is not built. Raises NotReleasableError.
+    With `tested`, an image that was never smoke-tested here is not built. Raises NotReleasableError.
     """
     state = selection.workspace.project.state
     plan = runnable_plan(selection, selection.plan, report)
@@ -107,7 +110,7 @@ def ensure_built(selection: Selection, report: Reporter, *, tested: bool = False
         return built
     problems = Problems()
     for image, stored in stored_images:
-        if tested and not stored and not smoke_report.has_passed(state, image.name):
+        if tested and not stored and not is_directory(state / "smoke" / image.name):
             message = f"`{image.name}` is neither built nor tested"
             problems.add(Diagnostic(message, hint=f"run `bake release {image.name}`"))
     problems.raise_as(NotReleasableError)

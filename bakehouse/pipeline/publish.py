@@ -5,15 +5,13 @@ from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog import git_history
-from bakehouse.catalog.user_smoke import USER_CODE
-from bakehouse.cluster import smoke_report
-from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import SmokeError
+from bakehouse.evidence.known_checks import known_checks
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline import image_docs
 from bakehouse.pipeline.build import build, ensure_built, manifest_digests, require_budgets
 from bakehouse.pipeline.smoke import SmokeOptions, smoke_images
-from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Selection, Workspace
 from bakehouse.publish import attest, image_push, preflight
 from bakehouse.publish import promote as promotion
@@ -77,10 +75,8 @@ def release(
     for line in uncommitted_lines(selection):
         report(line)
     built = build(selection, report, json=json)
-    state = selection.workspace.project.state
-    untested = [
-        item for item in built if _needs_smoke(_known_results(state, item), item.image, smoke_options.gpus)
-    ]
+    project = selection.workspace.project
+    untested = [item for item in built if _needs_smoke(project, item, smoke_options.gpus)]
     smoke_images(selection.workspace, untested, report, smoke_options)
     return push_images(selection.workspace, built, report, options)
 
@@ -118,20 +114,11 @@ def check_access(selection: Selection, options: PublishOptions) -> None:
     preflight.check_access(project, options.registry, names, create=options.create)
 
 
-def _known_results(state: Path, built: BuiltImage) -> SmokeReport | None:
-    """Return the smoke-test results of an image; None if they cannot be read, so that it is tested again."""
-    try:
-        return smoke_report.load_all(state, built.digest)
-    except SmokeError:
-        return None
-
-
-def _needs_smoke(report: SmokeReport | None, image: Image, gpus: tuple[str, ...]) -> bool:
+def _needs_smoke(project: ProjectSettings, built: BuiltImage, gpus: tuple[str, ...]) -> bool:
     """Return whether a test on this machine can give the results that a release needs."""
-    if report is None:
+    try:
+        known = known_checks(project, built.image, built.content)
+    except SmokeError:
+        # They cannot be read
         return True
-    report = smoke_report.current(report, image.smoke)
-    has_user_code = any(check.name == USER_CODE for check in report.checks)
-    lacks_user_code = image.smoke is not None and not has_user_code
-    blocked = smoke_report.release_blockers(report, image.required, image.smoke)
-    return not report.passed or lacks_user_code or bool(gpus and blocked)
+    return not known.has_passed or bool(gpus and known.blockers)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse.builder.built_image import configuration_digest
+from bakehouse.builder.built_image import identity_of
 from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.job_runner import OutputHandler
@@ -102,7 +102,7 @@ def _built_release(record: ReleaseRecord, engine: Engine, state: Path) -> Stored
     compressed layers again, so the configurations are compared.
     """
     stored = engine.image(reference_of(record.image, record.key))
-    if stored and configuration_digest(Digest(stored.digest), engine, state) == record.config:
+    if stored and identity_of(Digest(stored.digest), engine, state)[0] == record.config:
         return stored
     return None
 

@@ -3,27 +3,26 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
-from bakehouse.builder import run_log
 from bakehouse.builder.built_image import BuiltImage
-from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import junit, remote_smoke, smoke_report, smoke_runners
 from bakehouse.cluster import smoke as cluster_smoke
 from bakehouse.cluster.bare_machine import ARCHIVE
+from bakehouse.cluster.check_keys import base_keys_of
 from bakehouse.cluster.job import numbered_gpus
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.cluster.smoke_runners import PrintedJob
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.errors import Diagnostic, Problems, RecipeError, SmokeError, UsageError
+from bakehouse.evidence import check_rows
 from bakehouse.jobs.job_images import find_record
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline.build import ensure_built, platforms_of
-from bakehouse.plan.model import DESCRIPTION_LABEL, Image, RegistryBase
+from bakehouse.plan.model import DESCRIPTION_LABEL, Image
 from bakehouse.plan.workspace import Selection, Workspace
 from bakehouse.publish import promote
 from bakehouse.publish.image_root import write_root
@@ -35,7 +34,6 @@ from bakehouse.trust import signed_report
 from bakehouse.util.directory_handles import repository_around
 from bakehouse.util.files import read_text, write_whole
 from bakehouse.util.format import format_count
-from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
 _MAX_LABELS = 3
@@ -98,14 +96,11 @@ def smoke_images(
                 only=options.only,
                 gpus=options.gpus,
                 deadline=options.deadline,
-                base_keys=_base_keys(workspace, item.image),
+                base_keys=base_keys_of(item.image, workspace.project.recipe_roots),
                 report=report,
             )
             write_whole(output / "smoke" / item.image.name / "junit.xml", junit.text(result))
-            outcomes = [(check.name, check.outcome) for check in result.checks]
-            smoked = run_log.smoked_run(item.image, outcomes, datetime.now(UTC).date())
-            if not options.only or run_log.is_rerun(smoked, run_log.load_runs(state).get(item.image.name)):
-                run_log.record_runs(state, {item.image.name: smoked}, state / "locks")
+            check_rows.record(state, item.content, result.checks)
             if options.report_file:
                 smoke_report.write(result, options.report_file, sign)
             results.append(result)
@@ -125,7 +120,7 @@ def smoke_on_sagemaker(
     options: SmokeOptions = _DEFAULTS,
     pace: Pace = DEFAULT_PACE,
 ) -> tuple[LaunchReport, SmokeReport | None]:
-    """Smoke-test the newest candidate in Amazon ECR as a training job, and store the report by its digest.
+    """Smoke-test the newest candidate in Amazon ECR as a training job, and keep the results.
 
     The GPUs are those of the instances. Raises SmokeError for failed checks.
     """
@@ -134,6 +129,7 @@ def smoke_on_sagemaker(
     candidate = promote.find_candidate(project, image.name, "ecr", options.image_uri)
     gpus = smoke_job.check_job(job, candidate, workspace.catalog)
     remote = _remote_smoke(workspace, image, candidate, options, gpus=gpus, hosts=job.hosts)
+    remote = replace(remote, content=promote.content_in_registry(project, candidate, callbacks.report))
     sign = _report_signer(workspace, options)
     logs = project.output / "smoke" / image.name / "sagemaker"
     launched, result = smoke_job.smoke_on_sagemaker(
@@ -171,9 +167,11 @@ def smoke_elsewhere(
     directory = project.state / "smoke" / image.name / runner.partition(":")[0]
     if results:
         smoke_report.require_outside(results, repository_around(project.root))
+        remote = replace(remote, content=promote.content_in_registry(project, candidate, report))
         text = read_text(results, errors="replace")
         document = remote_smoke.read_results(text, f"`{results}`")
     elif runner.startswith(smoke_runners.SSH):
+        remote = replace(remote, content=promote.content_in_registry(project, candidate, report))
         document = smoke_runners.run_over_ssh(remote, runner, seconds, report)
     elif runner == smoke_runners.BARE:
         root = write_root(project, candidate, directory / ARCHIVE, f"smoke --on {runner}", report)
@@ -230,20 +228,12 @@ def _remote_smoke(
     return RemoteSmoke(
         image,
         candidate.image_uri,
-        Digest(candidate.digest),
         hosts=hosts,
         gpus=gpus,
         only=options.only,
         deadline=options.deadline,
-        base_keys=_base_keys(workspace, image),
+        base_keys=base_keys_of(image, workspace.project.recipe_roots),
     )
-
-
-def _base_keys(workspace: Workspace, image: Image) -> frozenset[str]:
-    """Return the sha256 of the private keys that are recorded for the vendor base of an image."""
-    digest = image.base.digest if isinstance(image.base, RegistryBase) else None
-    contents = digest and read_contents(workspace.project.recipe_roots, digest)
-    return contents.private_keys if contents else frozenset()
 
 
 def _report_signer(workspace: Workspace, options: SmokeOptions) -> smoke_report.Sign | None:
@@ -254,12 +244,12 @@ def _report_signer(workspace: Workspace, options: SmokeOptions) -> smoke_report.
 def _keep_remote_report(
     workspace: Workspace, result: SmokeReport, options: SmokeOptions, sign: smoke_report.Sign | None
 ) -> None:
-    """Store a report from other machines by its digest if it is complete. Raises SmokeError for failures."""
+    """Keep the results of other machines if they are complete. Raises SmokeError for failures."""
     write_whole(workspace.project.output / "smoke" / result.image / "junit.xml", junit.text(result))
     if options.report_file:
         smoke_report.write(result, options.report_file, sign)
     if not result.unfinished:
-        smoke_report.store(result, workspace.project.state)
+        check_rows.record(workspace.project.state, result.content, result.checks)
     smoke_report.require_passed(result)
 
 

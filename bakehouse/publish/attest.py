@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from bakehouse.analysis.packages import Installed, list_installed
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BakehouseError, Diagnostic, PublishError, Reason
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.ledger.releases import ReleasedArtifact
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage
@@ -125,7 +125,7 @@ def attest(
     options: PushOptions,
     progress: Reporter,
     settings: AttestSettings,
-    report: SmokeReport | None = None,
+    state: KnownChecks | None = None,
 ) -> Attested:
     """Attach documents about an image to its digest in every registry.
 
@@ -150,7 +150,7 @@ def attest(
         artifacts = documents_of(built, published, installed, options.revision) if plain else ()
         if bundler is None:
             return Documents(artifacts)
-        statements = statements_of(image, digest, installed, options.revision, report)
+        statements = statements_of(image, digest, installed, options.revision, state)
         return Documents(artifacts, statements, bundler)
 
     return attach(registries, documents, options, progress, command)

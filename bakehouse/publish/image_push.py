@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.cluster import smoke_report
-from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine import docker, provision
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BakehouseError, NotReleasableError, Problems, PublishError
+from bakehouse.evidence.gate import check_releasable
+from bakehouse.evidence.known_checks import KnownChecks, known_checks
 from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord, current_time
 from bakehouse.ledger.store import open_ledger
 from bakehouse.publish import ecr_scan, push
@@ -22,7 +22,6 @@ from bakehouse.publish.published_checks import differences, require_not_expiring
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.record import record_of, with_known_facts
 from bakehouse.publish.regions import for_each_region, released_regions, with_same_release_day
-from bakehouse.publish.release_gate import check_releasable, is_tested
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.destination import Destination, destination
 from bakehouse.registry.ecr import EcrRegistry
@@ -89,8 +88,8 @@ def _check_any_releasable(
     problems = Problems()
     for image in built:
         try:
-            report = smoke_report.load_all(project.state, image.digest)
-            check_releasable(image, report, candidate=options.candidate)
+            known = known_checks(project, image.image, image.content)
+            check_releasable(image, known, candidate=options.candidate)
         except NotReleasableError as error:
             problems.extend(error.diagnostics)
         else:
@@ -126,20 +125,20 @@ class ImagePush:
         """Publish the image. Successful registries are recorded before failures of others are raised."""
         # Report an unreadable ledger before anything is pushed.
         open_ledger(self.project).records(self.built.image.name)
-        report = smoke_report.load_all(self.project.state, self.built.digest)
+        known = known_checks(self.project, self.built.image, self.built.content)
         scan = EcrScan()
-        if self.fail_on and (self.options.candidate or is_tested(self.built, report)):
-            scan = self._scanned(report)
+        if self.fail_on and (self.options.candidate or not known.blockers):
+            scan = self._scanned(known)
         pushed: list[tuple[Registry, PublishedImage]] = []
 
         def publish(registry: Registry, first: PublishedImage | None) -> PublishedImage:
-            published = self._publish(registry, first, report)
+            published = self._publish(registry, first, known)
             pushed.append((registry, published))
             return published
 
         results = for_each_region(self.destination.registries, publish)
         # Recorded before attaching, which takes a while and may be interrupted.
-        record = self._write(results.published, report, scan, results.regions)
+        record = self._write(results.published, known, scan, results.regions)
         attested = Attested()
         if not self.documents.is_empty and not results.interrupt:
             # A registry with another manifest has failed already.
@@ -147,33 +146,33 @@ class ImagePush:
                 (registry, image) for registry, image in pushed if image.digest == results.published.digest
             ]
             attested = attest(
-                self.built, same, self.engine, self.options, self.progress, self.documents, report
+                self.built, same, self.engine, self.options, self.progress, self.documents, known
             )
-            record = self._write(results.published, report, scan, results.regions, attested.artifacts)
+            record = self._write(results.published, known, scan, results.regions, attested.artifacts)
         results.require_all()
         attested.require_all()
         warn_if_newer_release(self.project, record, self.progress)
         return results.published, record
 
-    def _scanned(self, report: SmokeReport | None) -> EcrScan:
+    def _scanned(self, known: KnownChecks) -> EcrScan:
         """Scan the image as a candidate, so that it gets release tags only after the scan."""
         first = ecr_scan.require_scanning(self.destination.registries[0])
-        staged = self._pushed(first, replace(self.options, candidate=True), report)
+        staged = self._pushed(first, replace(self.options, candidate=True), known)
         scan = EcrScan()
         try:
             scan = ecr_scan.scan(first, staged, self.progress, Waiting(until=self.options.until))
             ecr_scan.require_clean(scan, self.fail_on, staged)
         except BaseException:
             # The candidate is published, even if the wait is interrupted.
-            self._write(staged, report, scan, released_regions([(first, staged)]))
+            self._write(staged, known, scan, released_regions([(first, staged)]))
             raise
         return scan
 
     def _publish(
-        self, registry: Registry, first: PublishedImage | None, report: SmokeReport | None
+        self, registry: Registry, first: PublishedImage | None, known: KnownChecks
     ) -> PublishedImage:
         until = self.options.until
-        published = self._pushed(registry, with_same_release_day(self.options, first), report)
+        published = self._pushed(registry, with_same_release_day(self.options, first), known)
         require_not_expiring(registry, published, open_ledger(self.project), self.progress, until)
         if isinstance(registry, EcrRegistry):
             # Bakehouse never changes existing repositories.
@@ -182,23 +181,21 @@ class ImagePush:
                 self.progress(f"{published.image}: warning: {repository}: {reason.text}")
         return published
 
-    def _pushed(
-        self, registry: Registry, options: push.PushOptions, report: SmokeReport | None
-    ) -> PublishedImage:
+    def _pushed(self, registry: Registry, options: push.PushOptions, known: KnownChecks) -> PublishedImage:
         packer = Packer(self.engine, self.project.cache)
-        return push.publish(self.built, report, registry, packer, options, self.progress, self.queue)
+        return push.publish(self.built, known, registry, packer, options, self.progress, self.queue)
 
     def _write(
         self,
         published: PublishedImage,
-        report: SmokeReport | None,
+        known: KnownChecks,
         scan: EcrScan,
         regions: tuple[ReleasedRegion, ...],
         artifacts: tuple[ReleasedArtifact, ...] = (),
     ) -> ReleaseRecord:
         ledger = open_ledger(self.project)
         options = self.options
-        record = record_of(published, self.built.image, report, options.day, options.revision)
+        record = record_of(published, self.built.image, known, options.day, options.revision)
         record = replace(record, time=current_time(), uncommitted=options.uncommitted)
         record = with_known_facts(record, ledger.records(published.image), artifacts)
         record = scan.recorded(replace(record, regions=regions))

@@ -9,36 +9,40 @@ from dataclasses import replace
 
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cluster import smoke_report
-from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import PublishError, UsageError
+from bakehouse.evidence import check_rows
+from bakehouse.evidence.gate import check_candidate
+from bakehouse.evidence.known_checks import MAX_AGE, KnownChecks, known_checks
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleaseRecord, current_time
 from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import Image
 from bakehouse.publish import ecr_scan
 from bakehouse.publish.attest import Attested, Documents, attach, bundler_of
+from bakehouse.publish.candidate_content import content_of
 from bakehouse.publish.ecr_scan import Waiting
 from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.published_checks import require_not_expiring, warn_if_newer_release
-from bakehouse.publish.record import with_known_facts, with_report
+from bakehouse.publish.record import with_known_facts, with_state
 from bakehouse.publish.regions import RegionResults, for_each_region, with_same_release_day
-from bakehouse.publish.release_gate import check_candidate
-from bakehouse.publish.retag import find_release_tag, move_tag, tag_release
+from bakehouse.publish.retag import find_release_tag, move_tag, open_repository, tag_release
 from bakehouse.publish.tags import PublishedImage, release_day
 from bakehouse.registry import destination
+from bakehouse.registry.client import Repository
 from bakehouse.registry.registry import Registry
 from bakehouse.trust import policy, signed_report
 from bakehouse.trust.bundle import Statement
 from bakehouse.trust.statements import results_of, signature_of
 from bakehouse.util.directory_handles import repository_around
-from bakehouse.util.oci import Digest
+from bakehouse.util.oci import ContentId
 from bakehouse.util.terminal import Reporter
 
 
 def promote_image(
     project: ProjectSettings, image: Image, progress: Reporter, options: PublishOptions
 ) -> ReleaseRecord:
-    """Release an image's newest candidate, based on the smoke reports of all machines."""
+    """Release an image's newest candidate, based on the results of all machines."""
     return Promotion(project, image, progress, options).run()
 
 
@@ -64,7 +68,7 @@ class Promotion:
             )
         if self._candidate.candidate:
             require_same_key(self._candidate, image)
-        self._report = _smoke_report(project, self._candidate, options)
+        self._states: dict[ContentId, KnownChecks] = {}
         self._push_options = push_options_for(project, options)
         self._locations = _all_locations(self._candidate, records)
         policy.require_consent(project)
@@ -81,6 +85,7 @@ class Promotion:
                 for host in self._locations
             ]
             self._registries = registries
+            self._accept_reports(registries[0])
             candidate = self._scan(registries[0])
             results = for_each_region(registries, self._release)
             record = self._record(candidate, results)
@@ -128,20 +133,44 @@ class Promotion:
             # A commit can contain a record of a release that never happened.
             require_same_key(location, self._image)
             location = replace(location, candidate=True)
+        known = self._known(location, registry)
         # Before anything is signed.
-        check_candidate(location, self._report, self._image)
+        check_candidate(location, known)
         published = PublishedImage.recorded(location)
         # The record may have a former name of the image
         image = replace(self._image, name=published.image)
-        self._sign(registry, published, *results_of(image, published.digest, self._report))
+        self._sign(registry, published, *results_of(image, published.digest, known))
         self._require_policy(registry, location)
         options = with_same_release_day(self._push_options, first)
-        published = tag_release(location, self._image, self._report, registry, options, self._progress)
+        published = tag_release(location, self._image, known, registry, options, self._progress)
         until, move = self._push_options.until, self._options.move_tag
         require_not_expiring(registry, published, self._ledger, self._progress, until, move_tag=move)
         self._released.append((registry, published))
         self._sign(registry, published, signature_of(image, published.digest))
         return published
+
+    def _accept_reports(self, registry: Registry) -> None:
+        """Add the results of report files to those of this machine."""
+        if not self._options.reports:
+            return
+        project, image = self._project, self._image.name
+        content = self._content(self._locations[registry.host], registry)
+        verify = signed_report.verifier(project.policy)
+        for path in self._options.reports:
+            smoke_report.require_outside(path, repository_around(project.root))
+            report = smoke_report.read_file(path, image, content, MAX_AGE, verify)
+            check_rows.record(project.state, content, report.checks)
+
+    def _known(self, location: ReleaseRecord, registry: Registry) -> KnownChecks:
+        """Return the results of the checks of the candidate in a registry."""
+        content = self._content(location, registry)
+        if content not in self._states:
+            self._states[content] = known_checks(self._project, self._image, content, max_age=MAX_AGE)
+        return self._states[content]
+
+    def _content(self, location: ReleaseRecord, registry: Registry) -> ContentId:
+        remote = open_repository(registry, location.repository, self._push_options)
+        return content_of(location, remote, f"promote {self._image.name}")
 
     def _is_released(self) -> bool:
         """Return whether a registry has a release tag of the recorded digest."""
@@ -169,17 +198,16 @@ class Promotion:
             return
         self._attested.require_all()
         retry_policy = replace(self._push_options.retry_policy, until=self._push_options.until)
-        max_age = smoke_report.MAX_AGE
-        policy.check_image(rules, location, registry, retry_policy, max_age)
+        policy.check_image(rules, location, registry, retry_policy, MAX_AGE)
 
     def _record(self, candidate: ReleaseRecord, results: RegionResults) -> ReleaseRecord:
         """Return the record of the release."""
         record, first = candidate, results.published
         if candidate.candidate:
-            assert self._report, "a promotion without a report"
             day = release_day(first.tags[0]) or self._push_options.day
             record = replace(candidate, candidate=False, date=day.isoformat(), time=current_time())
-            record = with_report(record, self._report, self._image)
+            for known in self._states.values():
+                record = with_state(record, known, self._image)
         record = replace(
             record,
             registry=first.registry,
@@ -207,6 +235,13 @@ def find_candidate(project: ProjectSettings, image: str, registry: str, image_ur
     return image_uris.to_promote(project, image, registry=registry, image_uri=image_uri)
 
 
+def content_in_registry(project: ProjectSettings, candidate: ReleaseRecord, progress: Reporter) -> ContentId:
+    """Return the content ID of a candidate by its registry."""
+    with destination.registry(project, candidate.registry, progress) as registry:
+        remote = Repository(registry, candidate.repository, RetryPolicy(), progress)
+        return content_of(candidate, remote, f"smoke {candidate.image}")
+
+
 def require_same_key(candidate: ReleaseRecord, image: Image) -> None:
     """Raise UsageError for a candidate of another recipe: the current one may require fewer checks."""
     if candidate.key != image.key:
@@ -216,23 +251,6 @@ def require_same_key(candidate: ReleaseRecord, image: Image) -> None:
             facts=facts,
             hint="check out the commit that it was published from, which `bake releases` shows",
         )
-
-
-def _smoke_report(
-    project: ProjectSettings, candidate: ReleaseRecord, options: PublishOptions
-) -> SmokeReport | None:
-    """Merged smoke reports of a candidate, including those from other machines."""
-    digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
-    verify = signed_report.verifier(project.policy) if options.reports else None
-    for path in options.reports:
-        smoke_report.require_outside(path, repository_around(project.root))
-        smoke_report.attach(path, candidate.image, digests, project.state, verify)
-    reports = [
-        report
-        for digest in digests
-        if (report := smoke_report.load_all(project.state, digest, only_recent=True))
-    ]
-    return smoke_report.merge_reports(reports) if reports else None
 
 
 def _all_locations(candidate: ReleaseRecord, records: Sequence[ReleaseRecord]) -> dict[str, ReleaseRecord]:

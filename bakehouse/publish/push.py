@@ -10,12 +10,12 @@ from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import PackedImage, Packer
-from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import PublishError
+from bakehouse.evidence.gate import check_releasable
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.queue import PushQueue
-from bakehouse.publish.release_gate import check_releasable
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, candidate_tag, immutable_tag
 from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.client import Repository
@@ -65,7 +65,7 @@ class PushOptions:
 
 def publish(
     built: BuiltImage,
-    report: SmokeReport | None,
+    state: KnownChecks,
     registry: Registry,
     packer: Packer,
     options: PushOptions,
@@ -78,7 +78,7 @@ def publish(
     share a `queue`.
     """
     image = built.image
-    check_releasable(built, report, candidate=options.candidate)
+    check_releasable(built, state, candidate=options.candidate)
     if options.candidate:
         tag = candidate_tag(image.name, built.digest, image.format)
     else:

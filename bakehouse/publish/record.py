@@ -6,7 +6,7 @@ from datetime import date
 
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.gpu_checks import GPU_CHECKS
-from bakehouse.cluster.smoke_report import SmokeReport, current, release_blockers
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.ledger.releases import (
     ReleasedArtifact,
     ReleasedCheck,
@@ -21,11 +21,9 @@ from bakehouse.publish.tags import PublishedImage, release_day
 
 
 def record_of(
-    published: PublishedImage, image: Image, report: SmokeReport | None, day: date, revision: str = ""
+    published: PublishedImage, image: Image, state: KnownChecks | None, day: date, revision: str = ""
 ) -> ReleaseRecord:
-    """Return the record of a published image; a report of another digest is ignored."""
-    if report and not published.has_digest(report.digest):
-        report = None
+    """Return the record of a published image, with the results of its checks."""
     versions = dict(name_version for part in image.all_parts for name_version in part.provides)
     components = {part.component for part in image.all_parts}
     versions |= {name: text for name, text in toolkit_versions(image).items() if name not in components}
@@ -60,23 +58,22 @@ def record_of(
         tested_on_gpus=False if image.gpu else None,
         unpinned=tuple(item.text for item in unpinned_inputs(image)),
     )
-    return with_report(record, report, image) if report else record
+    return with_state(record, state, image) if state and state.date else record
 
 
-def with_report(record: ReleaseRecord, report: SmokeReport, image: Image) -> ReleaseRecord:
-    """Return a record with the results of a smoke report."""
-    report = current(report, image.smoke)
+def with_state(record: ReleaseRecord, state: KnownChecks, image: Image) -> ReleaseRecord:
+    """Return a record with the results of the checks."""
     return replace(
         record,
-        tested=not release_blockers(report, image.required, image.smoke),
-        transport=report.transport,
-        tested_on_gpus=_tested_on_gpus(report) if image.gpu else None,
-        checks=tuple(ReleasedCheck(check.name, check.outcome) for check in report.checks),
+        tested=not state.blockers,
+        transport=state.transport,
+        tested_on_gpus=_tested_on_gpus(state) if image.gpu else None,
+        checks=tuple(ReleasedCheck(check.name, check.outcome) for check in state.checks),
     )
 
 
-def _tested_on_gpus(report: SmokeReport) -> bool:
-    return any(check.name in GPU_CHECKS and check.outcome is Outcome.PASSED for check in report.checks)
+def _tested_on_gpus(state: KnownChecks) -> bool:
+    return any(check.name in GPU_CHECKS and check.outcome is Outcome.PASSED for check in state.checks)
 
 
 def describe(records: Iterable[ReleaseRecord], digest: str) -> str:

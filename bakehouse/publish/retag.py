@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import PublishError
+from bakehouse.evidence.gate import check_candidate
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import Image, ImageKey
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.push import PushOptions
-from bakehouse.publish.release_gate import check_candidate
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
 from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.client import Repository
@@ -24,16 +24,16 @@ from bakehouse.util.terminal import Reporter
 def tag_release(
     candidate: ReleaseRecord,
     image: Image,
-    report: SmokeReport | None,
+    state: KnownChecks,
     registry: Registry,
     options: PushOptions,
     progress: Reporter,
 ) -> PublishedImage:
-    """Give a candidate its release tag in one registry, once it passed the checks that `image` requires.
+    """Give a candidate its release tag in one registry, once it passed its checks.
 
     A digest that is released already keeps its tag.
     """
-    check_candidate(candidate, report, image)
+    check_candidate(candidate, state)
     target = _target(candidate, image, registry, options)
 
     def wait() -> None:

@@ -44,7 +44,7 @@ class ReleaseTarget:
             return False
         content, other = content_id(self.config()), read(manifest.config.digest)
         try:
-            return content_id(other) == content
+            return bool(content_id(other) == content)
         except (ValueError, TypeError, AttributeError):
             # It is not the configuration of an image
             return False

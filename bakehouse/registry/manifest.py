@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bakehouse.errors import Reason
 from bakehouse.util.json_reader import parse_json
-from bakehouse.util.oci import PLATFORM, Digest
+from bakehouse.util.oci import PLATFORM, ContentId, Digest
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -147,7 +147,7 @@ def unfit_platform(config: bytes, wanted: str) -> tuple[Reason, ...]:
     return () if platform == wanted else (Reason(f"it is for {platform}, not {wanted}"),)
 
 
-def content_id(config: bytes) -> Digest:
+def content_id(config: bytes) -> ContentId:
     """Return the identity of what an image contains: its layers, and its configuration without labels.
 
     Images that differ only in labels, times or the history of their layers have the same one.
@@ -157,7 +157,7 @@ def content_id(config: bytes) -> Digest:
     kept = {name: document.get(name) for name in ("architecture", "os", "variant", "rootfs")}
     # Builders write an empty value or leave it out
     settings = {name: value for name, value in settings.items() if value not in (None, "", [], {}, False)}
-    return digest_of(json.dumps({**kept, "config": settings}, sort_keys=True).encode())
+    return ContentId(digest_of(json.dumps({**kept, "config": settings}, sort_keys=True).encode()))
 
 
 _NO_TIME = ("0001-", "1970-", "1980-")

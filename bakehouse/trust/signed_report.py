@@ -8,6 +8,7 @@ from bakehouse.trust import bundle
 from bakehouse.trust.bundle import RefusedError
 from bakehouse.trust.keys import open_signer, read_public_key
 from bakehouse.trust.statements import SMOKE_REPORT
+from bakehouse.util.oci import Digest
 
 
 def signer(project: ProjectSettings) -> Sign | None:
@@ -17,7 +18,7 @@ def signer(project: ProjectSettings) -> Sign | None:
     key = open_signer(project.signing_key)
 
     def sign(report: SmokeReport, sha256: str) -> bytes:
-        statement = bundle.statement(report.image, report.digest, SMOKE_REPORT, {"sha256": sha256})
+        statement = bundle.statement(report.image, Digest(report.content), SMOKE_REPORT, {"sha256": sha256})
         return bundle.sign(statement.content, key)
 
     return sign
@@ -38,7 +39,7 @@ def verifier(policy: Policy | None) -> Verify | None:
             )
         message = f"the signature of `{file.path}` was refused"
         try:
-            signed = bundle.verify(file.bundle, file.report.digest, [file.report.image], keys)
+            signed = bundle.verify(file.bundle, Digest(file.report.content), [file.report.image], keys)
         except RefusedError as error:
             reasons = (Reason(f"it {error}"),)
             raise TrustError(message, reasons=reasons, facts=facts, hint=hint) from error

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from bakehouse.analysis.packages import Installed
 from bakehouse.builder.verify import Outcome
-from bakehouse.cluster.smoke_report import SmokeReport, current, release_blockers
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.plan.model import Image
 from bakehouse.trust import provenance, sbom
 from bakehouse.trust.bundle import SIGNATURE, Statement, statement
@@ -20,14 +20,14 @@ SMOKE_REPORT = "urn:bakehouse:smoke-report:1"
 
 
 def statements_of(
-    image: Image, digest: Digest, installed: Installed, revision: str, report: SmokeReport | None
+    image: Image, digest: Digest, installed: Installed, revision: str, state: KnownChecks | None
 ) -> tuple[Statement, ...]:
     """Return the statements about an image that was built here."""
     return (
         signature_of(image, digest),
         provenance.statement_of(image, digest, revision),
         statement(image.name, digest, SBOM, json.loads(sbom.text_of(image, digest, installed))),
-        *results_of(image, digest, report),
+        *results_of(image, digest, state),
     )
 
 
@@ -36,24 +36,23 @@ def signature_of(image: Image, digest: Digest) -> Statement:
     return statement(image.name, digest, SIGNATURE, {})
 
 
-def results_of(image: Image, digest: Digest, report: SmokeReport | None) -> tuple[Statement, ...]:
+def results_of(image: Image, digest: Digest, state: KnownChecks | None) -> tuple[Statement, ...]:
     """Return the statement about the smoke tests; none while required checks have not run."""
-    if report is None:
+    if state is None or not state.date:
         return ()
-    report = current(report, image.smoke)
     names = {
-        outcome: [check.name for check in report.checks if check.outcome is outcome] for outcome in Outcome
+        outcome: [check.name for check in state.checks if check.outcome is outcome] for outcome in Outcome
     }
     is_failed = bool(names[Outcome.FAILED])
-    if not is_failed and release_blockers(report, image.required, image.smoke):
+    if not is_failed and state.blockers:
         return ()
     configuration = {
         "uri": f"urn:bakehouse:recipe:{image.name}",
         "annotations": {
             "key": image.key,
             "required": list(image.required),
-            "transport": report.transport,
-            "finishedOn": report.date,
+            "transport": state.transport,
+            "finishedOn": state.date,
         },
     }
     predicate = {

@@ -11,6 +11,8 @@ Sha256 = NewType("Sha256", str)
 """64 hex digits over the bytes of a file."""
 Digest = NewType("Digest", str)
 """`sha256:` and 64 hex digits, the digest of an OCI object."""
+ContentId = NewType("ContentId", str)
+"""`sha256:` and 64 hex digits over the layers of an image and its configuration without labels."""
 
 PLATFORM = "linux/amd64"
 """Default platform of images and components."""

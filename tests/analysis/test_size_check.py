@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.analysis.size_check import SizeReader, layer_names, require_budgets, stored_images
-from bakehouse.builder.built_image import BuiltImage, record_configuration
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, EngineError, UsageError
@@ -17,7 +17,7 @@ from bakehouse.util import terminal
 from tests.support import plans
 from tests.support.dockerfiles import instructions
 from tests.support.errors import error_text
-from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
+from tests.support.fake_engine import CONTENT, DIGEST, FakeEngine, Run, image
 from tests.support.layer_archives import Form, Member, config_of, layer, saved
 from tests.support.trees import IMAGE, Tree, templates
 
@@ -49,7 +49,7 @@ class Machine:
 
 
 def built(image: Image) -> BuiltImage:
-    return BuiltImage(image, digest_of(config_of(LAYERS, MADE_BY)), DIGEST, 1)
+    return BuiltImage(image, digest_of(config_of(LAYERS, MADE_BY)), DIGEST, 1, CONTENT)
 
 
 @pytest.mark.parametrize("form", ["none", "gzip", "zstd"])
@@ -162,12 +162,13 @@ def test_of_a_glob_what_is_not_built_is_left_out(tree: Tree, tmp_path: Path) -> 
     messages: list[str] = []
     other = plans.changed(image, name="other")
 
-    record_configuration(DIGEST, DIGEST, tmp_path)
+    (tmp_path / "configurations").mkdir()
+    (tmp_path / "configurations" / DIGEST.removeprefix("sha256:")).write_text(f"{DIGEST}\n{CONTENT}\n")
     packer = Packer(One(lambda spec: Run()), tmp_path)
 
     stored = stored_images(packer, [image, other], ["*"], messages.append)
 
-    assert stored == (BuiltImage(other, DIGEST, DIGEST, 1),)
+    assert stored == (BuiltImage(other, DIGEST, DIGEST, 1, CONTENT),)
     assert messages == ["1 of 2 images are missing: not built from their current recipes"]
 
 

@@ -15,20 +15,22 @@ from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.disk_estimate import expected_bytes, layer_bytes
 from bakehouse.builder.progress import Mode, Progress
-from bakehouse.builder.up_to_date import built_configuration, kept_layers, record_build
+from bakehouse.builder.up_to_date import built_content, kept_layers, record_build
 from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.buildx import BakedImage, Target
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, EngineError
+from bakehouse.evidence.versions import VerifiedImages
 from bakehouse.plan.model import Image, InstalledComponent, RegistryBase
 from bakehouse.plan.workspace import open_workspace, select
+from bakehouse.registry.manifest import digest_of
 from bakehouse.util.oci import Digest
 from tests.support import fake_engine, feeds, plans
 from tests.support.fake_commands import put
-from tests.support.fake_engine import FakeEngine, Run
+from tests.support.fake_engine import CONTENT, FakeEngine, Run
 
-DIGEST, CONFIG = "sha256:" + "aa" * 32, "sha256:" + "ac" * 32
+DIGEST, CONFIG = "sha256:" + "aa" * 32, digest_of(b"{}")
 BAKE = f"""\
 for argument; do case $argument in --metadata-file=*) metadata=${{argument#*=}} ;; esac; done
 digests='"containerimage.digest": "{DIGEST}", "containerimage.config.digest": "{CONFIG}"'
@@ -68,6 +70,9 @@ class Engine(FakeEngine):
 
     def image(self, reference: str) -> StoredImage | None:
         return StoredImage(reference, 42) if reference in self.held else None
+
+    def read_config(self, reference: str) -> bytes:
+        return b"{}"
 
 
 IMAGE = plans.changed(fake_engine.image("a"), base=RegistryBase("registry.example/base:1", None))
@@ -117,7 +122,7 @@ def test_a_built_image_has_its_digests_and_bytes(bakehouse: Bakehouse) -> None:
 def test_what_was_built_is_verified_and_up_to_date(bakehouse: Bakehouse) -> None:
     built = bakehouse.build()
     assert bakehouse.verified == ["a"]
-    assert built_configuration(IMAGE, bakehouse.project) == built[0].digest
+    assert built_content(IMAGE, bakehouse.project) == built[0].content
 
 
 def test_many_images_are_built_in_several_calls(
@@ -147,7 +152,7 @@ def test_an_image_that_differs_is_not_up_to_date(
     monkeypatch.setattr("bakehouse.builder.build.verify_image", differs)
     with pytest.raises(BuildError, match="`a` is not as declared"):
         bakehouse.build()
-    assert built_configuration(IMAGE, bakehouse.project) is None
+    assert built_content(IMAGE, bakehouse.project) is None
 
 
 def test_a_disk_that_is_too_full(bakehouse: Bakehouse) -> None:
@@ -267,7 +272,7 @@ def test_images_on_one_base_with_the_same_stages_need_no_more_space_than_one() -
 def test_layers_of_images_that_the_engine_keeps_need_no_space(tmp_path: Path) -> None:
     image = select(open_workspace(HOME), ["mpi-cpu"]).image
     project, name = ProjectSettings(tmp_path, ()), Digest(image.names[-1])
-    record_build(BuiltImage(image, name, name, 42), project)
+    record_build(BuiltImage(image, name, name, 42, CONTENT), project)
     (project.state / "built/damaged.json").write_text("{")
 
     assert expected_bytes([image], kept_layers(project, Engine(name))) == 0
@@ -285,10 +290,10 @@ def test_an_image_that_differs_keeps_no_other_from_being_built(
     def build_new(images: list[Image], context: None, present: list[Image]) -> tuple[BuiltImage, ...]:
         assert present == [old]
         built.extend(image.name for image in images)
-        return (BuiltImage(new, fake_engine.DIGEST, fake_engine.DIGEST, 42),)
+        return (BuiltImage(new, fake_engine.DIGEST, fake_engine.DIGEST, 42, CONTENT),)
 
     old, new = fake_engine.image("known"), fake_engine.image("new")
-    recalled = (BuiltImage(old, fake_engine.DIGEST, fake_engine.DIGEST, 42),)
+    recalled = (BuiltImage(old, fake_engine.DIGEST, fake_engine.DIGEST, 42, CONTENT),)
     monkeypatch.setattr("bakehouse.builder.build.up_to_date.find_up_to_date", lambda *arguments: recalled)
     monkeypatch.setattr("bakehouse.builder.build.verify_image", differs)
     monkeypatch.setattr("bakehouse.builder.build.open_context", lambda *arguments: nullcontext())
@@ -300,5 +305,6 @@ def test_an_image_that_differs_keeps_no_other_from_being_built(
             FakeEngine(lambda spec: Run()),
             Progress(io.StringIO(), Mode.LINES),
             BuildOptions(),
+            VerifiedImages(tmp_path),
         )
     assert built == ["new"]

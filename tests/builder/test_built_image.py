@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-from bakehouse.builder.built_image import BuiltImage, configuration_digest
+from bakehouse.builder.built_image import BuiltImage, identity_of
 from bakehouse.engine.protocol import StoredImage
-from bakehouse.registry.manifest import digest_of
+from bakehouse.registry.manifest import content_id, digest_of
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
 from tests.support.layer_archives import Member, config_of, layer, saved
 
 LAYERS = (layer(Member("etc/base", b"base")),)
+CONFIG = config_of(LAYERS)
 
 
 def engine() -> FakeEngine:
@@ -20,12 +21,19 @@ def engine() -> FakeEngine:
 def test_an_image_of_the_engine_has_the_digest_of_its_configuration(tmp_path: Path) -> None:
     built = BuiltImage.stored_as(StoredImage(DIGEST, 42), image(), engine(), tmp_path)
 
-    assert built == BuiltImage(image(), digest_of(config_of(LAYERS)), DIGEST, 42)
+    assert built == BuiltImage(image(), digest_of(CONFIG), DIGEST, 42, content_id(CONFIG))
 
 
 def test_the_configuration_of_a_stored_image_is_read_once(tmp_path: Path) -> None:
     store = engine()
-    digest = digest_of(config_of(LAYERS))
-    assert configuration_digest(DIGEST, store, tmp_path) == digest
+    identity = digest_of(CONFIG), content_id(CONFIG)
+    assert identity_of(DIGEST, store, tmp_path) == identity
     store.archives.clear()
-    assert configuration_digest(DIGEST, store, tmp_path) == digest
+    assert identity_of(DIGEST, store, tmp_path) == identity
+
+
+def test_the_identity_that_an_earlier_version_kept_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "configurations").mkdir()
+    (tmp_path / "configurations" / DIGEST.removeprefix("sha256:")).write_text(f"{DIGEST}\n")
+
+    assert identity_of(DIGEST, engine(), tmp_path)[1] == content_id(CONFIG)

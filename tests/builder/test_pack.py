@@ -14,14 +14,14 @@ from bakehouse.builder.pack import Packer
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import Diagnostic, EngineError, PublishError
 from bakehouse.registry.layer_cache import CompressedLayer, LayerCache
-from bakehouse.registry.manifest import DOCKER_MANIFEST, FORMS, GZIP_LAYER, digest_of, unfit
+from bakehouse.registry.manifest import DOCKER_MANIFEST, FORMS, GZIP_LAYER, content_id, digest_of, unfit
 from bakehouse.util.file_lock import exclusive
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
 from tests.support.layer_archives import Form, Member, config_of, layer, saved
 
 LAYERS = (layer(Member("etc/base", b"base")), layer(Member("opt/a", b"1" * 5000)))
 CONFIG = config_of(LAYERS)
-BUILT = BuiltImage(image(), digest_of(CONFIG), DIGEST, 1)
+BUILT = BuiltImage(image(), digest_of(CONFIG), DIGEST, 1, content_id(CONFIG))
 
 
 class Engine(FakeEngine):

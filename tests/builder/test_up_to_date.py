@@ -12,7 +12,7 @@ from bakehouse.engine.protocol import StoredImage
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.util.oci import Digest
 from tests.support import fake_engine, plans
-from tests.support.fake_engine import FakeEngine, Run
+from tests.support.fake_engine import CONTENT, FakeEngine, Run
 
 BUILT = Digest("sha256:" + "aa" * 32)
 OTHER = "sha256:" + "bb" * 32
@@ -40,7 +40,7 @@ class Machine:
         self.directory.mkdir(parents=True)
         (self.directory / "Dockerfile").write_text("FROM base\n")
         (self.directory / "lock.json").write_text("{}")
-        record_build(BuiltImage(IMAGE, BUILT, BUILT, 42), self.project)
+        record_build(BuiltImage(IMAGE, BUILT, BUILT, 42, CONTENT), self.project)
 
     def recall(self, image: Image = IMAGE) -> tuple[BuiltImage, ...]:
         return find_up_to_date([image], self.project, self.engine)
@@ -53,7 +53,7 @@ def machine(tmp_path: Path) -> Machine:
 
 def test_what_nothing_has_changed_of_is_known_again(machine: Machine) -> None:
     (machine.directory / "lock.json").write_text('{"said": "in other words"}')
-    assert machine.recall() == (BuiltImage(IMAGE, BUILT, BUILT, 42),)
+    assert machine.recall() == (BuiltImage(IMAGE, BUILT, BUILT, 42, CONTENT),)
 
 
 def test_a_file_that_changed_is_built(machine: Machine) -> None:

@@ -8,12 +8,11 @@ import shutil
 import subprocess
 import sys
 import unittest
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -22,11 +21,10 @@ from bakehouse.builder.verify import CheckAnswer, Outcome, ProbeOptions, Version
 from bakehouse.catalog import secrets
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Content
-from bakehouse.catalog.run_steps import RunStep
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import BuildError
-from bakehouse.plan.model import Image, InstalledComponent, RegistryBase
+from bakehouse.plan.model import InstalledComponent
 from bakehouse.plan.required_imports import RequiredImport
 from bakehouse.util.oci import Digest
 from tests.support import plans
@@ -150,10 +148,10 @@ def test_each_part_gets_an_answer(tmp_path: Path) -> None:
     results = verify.read_results(parts, printed.splitlines(), 1.0, LOG)
 
     assert results.versions == (
-        VersionResult("a", "1.0", "1.0", "", str(smoke)),
-        VersionResult("b", "1.0", None, "ImportError: no", f"{smoke}:3"),
-        VersionResult("c", "1.0", None, "no answer", ""),
-        VersionResult("d", "1.0"),
+        VersionResult("a", "1.0", "1.0", "", str(smoke), part="a"),
+        VersionResult("b", "1.0", None, "ImportError: no", f"{smoke}:3", part="b"),
+        VersionResult("c", "1.0", None, "no answer", "", part="c"),
+        VersionResult("d", "1.0", part="d"),
     )
     assert [version.matches for version in results.versions] == [True, False, False, True]
 
@@ -218,7 +216,6 @@ def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path
         "/run/bakehouse/smoke/libraries.json",
         "/run/bakehouse/smoke/own_files.json",
         "/run/bakehouse/smoke/probe_secrets.py",
-        "/run/bakehouse/smoke/requirements.json",
         *(f"/run/bakehouse/smoke/{name}" for name in copies),
     }
     assert json.loads(spec.files["/run/bakehouse/smoke/libraries.json"])["targets"] == {}
@@ -330,125 +327,6 @@ def test_what_a_component_brings_is_compared_as_exactly_as_it_answers(tmp_path: 
     assert ("installed", "2.29.3") in wrong.facts
 
 
-def test_an_image_that_holds_what_it_declares_is_asked_once(tmp_path: Path) -> None:
-    parts = (
-        InstalledComponent("a", "1.0", "", smoke_file(tmp_path, "a")),
-        InstalledComponent("b", "1.0", ""),
-    )
-    engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0+cpu"})))
-
-    verify.verify_image(engine, image(parts=parts), DIGEST, tmp_path)
-    verify.verify_image(engine, image(parts=parts), DIGEST, tmp_path)
-
-    assert len(engine.specs) == 1
-
-
-def test_an_image_is_asked_again_when_the_question_has_changed(tmp_path: Path) -> None:
-    part = InstalledComponent("a", "1.0", "", smoke_file(tmp_path, "a"))
-    engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0"})))
-    verify.verify_image(engine, image(parts=(part,)), DIGEST, tmp_path)
-
-    verify.verify_image(engine, image(parts=(replace(part, version="1.0.0"),)), DIGEST, tmp_path)
-    smoke_file(tmp_path, "a", "def installed(): return '1.0'\n# another way\n")
-    verify.verify_image(engine, image(parts=(part,)), DIGEST, tmp_path)
-
-    assert len(engine.specs) == 3
-
-
-def test_a_damaged_memory_is_asked_again(tmp_path: Path) -> None:
-    part = InstalledComponent("a", "1.0", "", smoke_file(tmp_path, "a"))
-    engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0"})))
-    verify.verify_image(engine, image(parts=(part,)), DIGEST, tmp_path)
-    for damaged in ('{"digest"', "[]", '{"digest": "a", "surroundings": "b", "components": []}'):
-        (tmp_path / "verified" / "mpi-cpu" / "verification.json").write_text(damaged)
-
-        verify.verify_image(engine, image(parts=(part,)), DIGEST, tmp_path)
-
-    assert len(engine.specs) == 4
-
-
-def asked(spec: ContainerSpec) -> list[str]:
-    """Return the components that a container is asked for."""
-    return [word.partition("=")[0] for word in spec.command if "=" in word]
-
-
-def probed(engine: FakeEngine) -> list[list[str]]:
-    return [asked(spec) for spec in engine.specs]
-
-
-@pytest.fixture
-def verified(tmp_path: Path) -> tuple[FakeEngine, Image]:
-    """Return an image of two components that was verified, and its engine."""
-    parts = tuple(InstalledComponent(name, "1.0", "", smoke_file(tmp_path, name)) for name in ("a", "b"))
-    engine = FakeEngine(
-        lambda spec: Run(prints=lines(*({"component": name, "installed": "1.0"} for name in asked(spec))))
-    )
-    verified = image(parts=parts)
-    verify.verify_image(engine, verified, DIGEST, tmp_path)
-    return engine, verified
-
-
-def test_an_image_with_other_code_is_not_verified_again(
-    verified: tuple[FakeEngine, Image], tmp_path: Path
-) -> None:
-    engine, image = verified
-    code = (own_file("/opt/ml/code/train.py"),)
-
-    verify.verify_image(engine, plans.changed(image, content=Content(code=code)), OTHER_DIGEST, tmp_path)
-
-    assert probed(engine) == [["a", "b"]]
-
-
-def test_only_a_changed_component_is_verified(verified: tuple[FakeEngine, Image], tmp_path: Path) -> None:
-    engine, image = verified
-    parts = (replace(image.parts[0], version="1.0.0"), image.parts[1])
-
-    verify.verify_image(engine, plans.changed(image, parts=parts), OTHER_DIGEST, tmp_path)
-
-    assert probed(engine) == [["a", "b"], ["a"]]
-
-
-def changed_content(**values: Any) -> Callable[[Image, Path], Image]:
-    return lambda image, directory: plans.changed(image, content=Content(**values))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        changed_content(run=(RunStep("pip install a"),)),
-        changed_content(files=(own_file("/usr/bin/python3"),)),
-        lambda image, directory: plans.changed(image, environment={"PYTHONPATH": "/elsewhere"}),
-        lambda image, directory: plans.changed(image, library_path=("/elsewhere",)),
-        lambda image, directory: plans.changed(image, apt=("python3",)),
-        lambda image, directory: plans.changed(image, base=RegistryBase("ubuntu:24.04", Digest("sha256:1"))),
-        lambda image, directory: plans.changed(image, base=RegistryBase("ubuntu:24.04", None)),
-        lambda image, directory: plans.changed(
-            image, parts=(*image.parts, InstalledComponent("c", "1.0", "", smoke_file(directory, "c")))
-        ),
-    ],
-)
-def test_a_change_around_the_components_verifies_all(
-    verified: tuple[FakeEngine, Image], tmp_path: Path, change: Callable[[Image, Path], Image]
-) -> None:
-    engine, image = verified
-    changed = change(image, tmp_path)
-
-    verify.verify_image(engine, changed, OTHER_DIGEST, tmp_path)
-    assert probed(engine)[1] == [part.component for part in changed.parts]
-
-
-def test_an_image_with_steps_is_verified_after_each_build(
-    verified: tuple[FakeEngine, Image], tmp_path: Path
-) -> None:
-    engine, image = verified
-    stepping = plans.changed(image, content=Content(run=(RunStep("pip install -U a"),)))
-    verify.verify_image(engine, stepping, OTHER_DIGEST, tmp_path)
-
-    verify.verify_image(engine, stepping, DIGEST, tmp_path)
-
-    assert probed(engine) == [["a", "b"]] * 3
-
-
 def test_another_version_than_declared_is_an_error(tmp_path: Path) -> None:
     smoke = smoke_file(tmp_path, "torch")
     part = InstalledComponent("torch", "2.13.0", "", smoke)
@@ -486,7 +364,6 @@ def test_a_component_that_does_not_work_is_an_error(tmp_path: Path) -> None:
           from      {smoke}:9
           full log  {tmp_path}/verified/mpi-cpu/components.log
         """)
-    assert not (tmp_path / "verified" / "mpi-cpu" / "verification.json").exists()
 
 
 def test_a_container_that_ends_without_answers_says_with_what(tmp_path: Path) -> None:
@@ -542,7 +419,7 @@ def test_requirements_are_read_without_packaging_and_pip_in_the_image(tmp_path: 
     installed_package(packages, "a", "1.0", "b>=2")
     installed_package(packages, "b", "2.0rc1")
     copy = tmp_path / "smoke"
-    for path, content in verify._probe_inputs(image()).items():
+    for path, content in verify._inputs(image(), verify._CONTENTS):
         file = copy / Path(path).relative_to("/run/bakehouse/smoke")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)

@@ -53,18 +53,6 @@ def test_a_recipe_without_smoke_has_no_test(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["hosts: 2", "expect: x", "hyperparameters: {epochs: 2}", "channels: {a: b}"]
-)
-def test_a_change_of_the_test_is_another_definition(tree: Tree, change: str) -> None:
-    before = read(tree, f"{CODE}smoke: {{}}\n")
-    same = read(tree, f"{CODE}\n\nsmoke: {{hosts: 1, timeout: 900}}\n")
-    after = read(tree, f"{CODE}smoke: {{{change}}}\n")
-
-    assert same.definition == before.definition
-    assert after.definition != before.definition
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("smoke: {}\n", "`smoke` has no `entry_point`"),

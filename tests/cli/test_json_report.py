@@ -18,6 +18,7 @@ from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.util.oci import Digest
+from tests.support.fake_engine import CONTENT
 from tests.support.json_samples import sample, shape
 
 DIGEST = Digest("sha256:" + "0" * 64)
@@ -76,7 +77,7 @@ def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
     base = BootstrappedBase("bakehouse/debian:12-8ad98207", "bookworm", ())
     rehearsal = Rehearsal(real=image, image=image, files=(), bases=())
     reports = {
-        "build": json_report.built([BuiltImage(image, DIGEST, DIGEST, 1)], {"debian-12": base}),
+        "build": json_report.built([BuiltImage(image, DIGEST, DIGEST, 1, CONTENT)], {"debian-12": base}),
         "rehearse": json_report.rehearsed(
             [Rehearsed(rehearsal, DIGEST, ("python",), (VersionResult("efa", "1", "2", ""),))]
         ),
@@ -89,7 +90,7 @@ def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
             ]
         ),
         "smoke": json_report.smoke(
-            [SmokeReport("a", DIGEST, "mpi", (CheckResult("c", Outcome.NOT_TESTED, 0.0, reason="r"),))]
+            [SmokeReport("a", CONTENT, "mpi", (CheckResult("c", Outcome.NOT_TESTED, 0.0, reason="r"),))]
         ),
         "lock": json_report.drift([Drift(DriftKind.UNKNOWN, "efa", "a.tar.gz")]),
         "doctor": json_report.doctor([DoctorCheck("engine", CheckState.MISSING, "d")]),

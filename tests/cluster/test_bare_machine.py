@@ -72,7 +72,7 @@ class Machine:
 
     def write(self, check: str, seconds: int = 60, **changed: object) -> RemoteSmoke:
         """Write the script, which runs one of CHECKS as the user's own test."""
-        user = UserSmoke(check, 1, 1, "", (), (), "", 40, "d1", Location(Path("recipe.yaml"), 1, 1))
+        user = UserSmoke(check, 1, 1, "", (), (), "", 40, Location(Path("recipe.yaml"), 1, 1))
         tested = plans.changed(image(), smoke=user, entry_point=check)
         smoke = remote(**{"image": tested, "only": ("user_code",), **changed})
         root = RootFileSystem(self.sha256, json.dumps(CONFIG).encode())

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster import junit
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
-from tests.support.fake_engine import DIGEST
+from tests.support.fake_engine import CONTENT
 
 
 def test_each_check_is_a_case_and_skipped_is_not_passed() -> None:
     report = SmokeReport(
         "mpi-cpu",
-        DIGEST,
+        CONTENT,
         "mpi",
         (
             CheckResult("train_success", Outcome.PASSED, 4.31),
@@ -37,7 +37,7 @@ def test_each_check_is_a_case_and_skipped_is_not_passed() -> None:
         <?xml version='1.0' encoding='utf-8'?>
         <testsuite name="mpi-cpu" tests="3" failures="1" errors="0" skipped="1" time="45.5">
           <properties>
-            <property name="digest" value="{DIGEST}" />
+            <property name="content" value="{CONTENT}" />
             <property name="transport" value="mpi" />
           </properties>
           <testcase classname="mpi-cpu" name="train_success" time="4.3" />
@@ -56,6 +56,6 @@ def test_each_check_is_a_case_and_skipped_is_not_passed() -> None:
 def test_whatever_a_rank_printed_the_file_can_be_read(reason: str, tail: tuple[str, ...]) -> None:
     check = CheckResult("x", Outcome.FAILED, 1.0, reason, tail=tail)
 
-    read = ElementTree.fromstring(junit.text(SmokeReport("mpi-cpu", DIGEST, "mpi", (check,))))
+    read = ElementTree.fromstring(junit.text(SmokeReport("mpi-cpu", CONTENT, "mpi", (check,))))
 
     assert len(read.findall("testcase/failure")) == 1

@@ -270,7 +270,6 @@ SMOKE = UserSmoke(
     channels=(),
     expect="",
     timeout=600,
-    definition="d1",
     location=Location(Path("small.yaml"), 1, 1),
 )
 

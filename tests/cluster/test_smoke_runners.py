@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import kubernetes_validate  # type: ignore[import-untyped]
@@ -20,9 +21,10 @@ from bakehouse.cluster.bare_machine import RootFileSystem
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.errors import BakehouseError, EngineError, SmokeError, UsageError
 from bakehouse.plan.workspace import open_workspace, select
+from bakehouse.publish import promote
 from bakehouse.trust import signed_report
 from tests.support import plans
-from tests.support.fake_engine import image
+from tests.support.fake_engine import CONTENT, image
 from tests.support.release_records import a_record
 from tests.support.remote_smoke import URI, document, plan_in, remote
 from tests.support.sagemaker_releases import put
@@ -180,8 +182,13 @@ def test_a_script_for_a_machine_without_an_engine_selects_the_named_gpus(
 
 
 def test_the_report_of_a_machine_without_an_engine_is_signed(
-    tiny: str, state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny: str,
+    state: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(promote, "content_in_registry", lambda *_: CONTENT)
     key = make_key(tmp_path, "tester")
     with Path("pyproject.toml").open("a") as file:
         file.write(f'signing_key = "{key.private}"\n')
@@ -205,21 +212,18 @@ def test_the_report_of_a_machine_without_an_engine_is_signed(
     )
     assert main.run(words(f"{state}/results.json")) == 0
 
-    [digest] = {json.loads(Path("report.json").read_text())["digest"]}
-    state, trusted = tmp_path / "promoting", Policy((key.public,))
-    verify = signed_report.verifier(trusted)
-    smoke_report.attach(Path("report.json"), tiny, [digest], state, verify)
-    report = smoke_report.load_all(state, digest)
-    assert report
+    verify = signed_report.verifier(Policy((key.public,)))
+    report = smoke_report.read_file(Path("report.json"), tiny, CONTENT, timedelta(days=1000), verify)
     assert [(check.name, check.outcome) for check in report.checks] == [("no_private_keys", Outcome.PASSED)]
 
     changed = Path("report.json").read_text().replace('"passed"', '"failed"')
     Path("report.json").write_text(changed)
     with pytest.raises(SmokeError, match="was changed after it was written"):
-        smoke_report.attach(Path("report.json"), tiny, [digest], state, verify)
+        smoke_report.read_file(Path("report.json"), tiny, CONTENT, timedelta(days=1000), verify)
 
 
-def test_named_gpus_reach_the_host_over_ssh(tiny: str, ssh: Path) -> None:
+def test_named_gpus_reach_the_host_over_ssh(tiny: str, ssh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(promote, "content_in_registry", lambda *_: CONTENT)
     # The stub's results are of other checks, which is found after its run.
     assert main.run(("smoke", tiny, "--on", "ssh://gpu-host", "--gpus", "device=0,2")) != 0
     assert ' --gpus "device=0,2" ' in (ssh / "calls").read_text()
@@ -328,7 +332,7 @@ def test_a_password_in_an_address_is_refused() -> None:
 
 
 def test_names_of_jobs_are_valid_for_all_runners() -> None:
-    odd = RemoteSmoke(plans.changed(image(), name="PyTorch_2.13-" + 60 * "x"), URI, GPUS.digest)
+    odd = RemoteSmoke(plans.changed(image(), name="PyTorch_2.13-" + 60 * "x"), URI, GPUS.content)
 
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", smoke_runners.job_id(odd))
     assert len(smoke_runners.job_id(odd)) <= 63

@@ -23,6 +23,7 @@ from bakehouse.registry.docker_login import docker_login
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.oci import Digest
 from tests.integration.tiny_images import image, passed
+from tests.support.built_images import CONTENT
 
 DAY = date(2026, 11, 20)
 NAME = "mpi-cpu"
@@ -55,7 +56,7 @@ class PushCommand:
 def main(
     host: str, digest: str, stored: str, directory: str, prefix: str, deadline: str, settle: str = ""
 ) -> int:
-    built = BuiltImage(image(NAME), Digest(digest), Digest(stored), 1)
+    built = BuiltImage(image(NAME), Digest(digest), Digest(stored), 1, CONTENT)
     state = Path(directory)
     publication = PushOptions(day=DAY, locks=state / "locks", prefix=prefix)
     if settle:

@@ -11,15 +11,16 @@ import pytest
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.registry_settings import RegistrySettings
-from bakehouse.cluster import smoke_report
 from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
+from bakehouse.evidence import check_rows
 from bakehouse.ledger.releases import ReleasedFindings
 from bakehouse.ledger.store import open_ledger
 from bakehouse.publish import ecr_scan, image_push, promote
 from bakehouse.publish.ecr_scan import Waiting
 from bakehouse.publish.options import PublishOptions
 from bakehouse.registry import destination
-from tests.integration.tiny_images import built, passed, published_digest
+from tests.integration.tiny_images import built, published_digest
+from tests.support.built_images import results
 from tests.support.ecr import ACCOUNT, REGION, EcrStub
 from tests.support.proxy import Proxy, Reply, Request
 
@@ -51,7 +52,7 @@ def project(
     prefix = tmp_path.name.replace("_", "-").rstrip("-")
     team = RegistrySettings("team", account=ACCOUNT, regions=(REGION,), prefix=prefix)
     settings = ProjectSettings(tmp_path, (), registry="team", registries={"team": team})
-    smoke_report.save(passed(image), settings.state)
+    check_rows.record(settings.state, image.content, results(image.image))
     return settings
 
 

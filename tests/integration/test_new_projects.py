@@ -13,8 +13,6 @@ from uv import find_uv_bin
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import find
 from bakehouse.cli import main
-from bakehouse.cluster import smoke_report
-from bakehouse.util.oci import Digest
 from tests.integration.journeys import Repository, recorded, remove_images
 from tests.integration.ports import kept_port
 from tests.support.programs import docker
@@ -137,7 +135,7 @@ def test_an_image_passes_its_checks_on_a_machine_without_an_engine(
     with kept_port() as port:
         Path("pyproject.toml").write_text(f"[tool.bakehouse]\nregistry_port = {port}\n")
         assert main.run(("push", "mpi-cpu", "--candidate")) == 0
-        digest = Digest(capsys.readouterr().out.strip().partition("@")[2])
+        capsys.readouterr()
         assert main.run(("smoke", "mpi-cpu", "--on", "bare")) == 0
     written = Path(capsys.readouterr().out.strip())
     machine = tmp_path / "machine"
@@ -152,9 +150,9 @@ def test_an_image_passes_its_checks_on_a_machine_without_an_engine(
     subprocess.run(words, user=user, env={"PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
 
     assert main.run(("smoke", "mpi-cpu", "--on", "bare", "--results", f"{machine}/results.json")) == 0
-    report = smoke_report.load_all(find(Path.cwd()).state, digest)
-    assert report
-    outcomes = {check.name: check.outcome for check in report.checks}
-    assert outcomes.pop("mpi_2x2") is Outcome.NOT_TESTED
-    assert {"components", "no_private_keys", "train_success", "train_failure", "mpirun_1x2"} <= {*outcomes}
+    [path] = (find(Path.cwd()).state / "checks").glob("*.json")
+    outcomes = {row["name"]: row["outcome"] for row in json.loads(path.read_text())["rows"]}
+    assert {"components.mpi4py", "no_private_keys", "train_success", "train_failure", "mpirun_1x2"} <= {
+        *outcomes
+    }
     assert {*outcomes.values()} == {Outcome.PASSED}

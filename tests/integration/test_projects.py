@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from bakehouse.catalog.project import find
+from bakehouse.evidence.gate import check_pinned
 from bakehouse.ledger.releases import ReleasedComponent
 from bakehouse.plan.workspace import open_workspace, select
-from bakehouse.publish.release_gate import check_pinned
 from tests.integration.journeys import (
     IMAGES,
     PROJECTS,

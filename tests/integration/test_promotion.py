@@ -16,10 +16,10 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.cluster import smoke_report
-from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason, TagTakenError
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.image_uris import newest
 from bakehouse.ledger.releases import ReleaseRecord, append
@@ -33,6 +33,7 @@ from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST, KINDS, short
 from tests.integration.tiny_images import built, published_digest
 from tests.support import plans
+from tests.support.built_images import DATE
 from tests.support.ecr import EcrStub
 from tests.support.proxy import LOST, Forward, Reply, Request
 
@@ -40,9 +41,9 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
 DAY = date(2026, 11, 20)
 TAG = "mpi-cpu-20261120-7c1e44b0"
-GPU = CheckResult("nccl_all_reduce", Outcome.PASSED, 12.0, ranks=8)
+GPU = CheckResult("nccl_all_reduce", Outcome.PASSED, 12.0, ranks=8, date=DATE)
 NO_GPU = replace(GPU, outcome=Outcome.NOT_TESTED, reason="no GPU was given", ranks=0)
-TRAINED = CheckResult("train_success", Outcome.PASSED, 1.0)
+TRAINED = CheckResult("train_success", Outcome.PASSED, 1.0, date=DATE)
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +60,8 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
         yield replace(image, image=plans.changed(image.image, name="mpi-cpu", required=("nccl_all_reduce",)))
 
 
-def report(image: BuiltImage, *checks: CheckResult) -> SmokeReport:
-    return SmokeReport("mpi-cpu", image.digest, "gloo", checks)
+def report(image: BuiltImage, *checks: CheckResult) -> KnownChecks:
+    return KnownChecks("mpi-cpu", image.content, checks, required=image.image.required)
 
 
 class Team:
@@ -121,7 +122,7 @@ def test_what_may_not_be_released_is_not_pushed_but_staged(team: Team, image: Bu
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
             reasons=(Reason("`nccl_all_reduce` is required but was not tested: no GPU was given"),),
-            facts=(("digest", image.digest),),
+            facts=(("content", image.content),),
             hint=(
                 "run `bake smoke mpi-cpu`, or publish it as a candidate with `bake push --candidate mpi-cpu`"
             ),
@@ -272,16 +273,6 @@ def test_the_registry_ends_up_with_one_schema_2_manifest_of_gzip_layers(
     assert kinds == {"application/vnd.docker.image.rootfs.diff.tar.gzip"}
     _, config = get(ecr_stub, f"{team.repository}/blobs/{manifest['config']['digest']}", "*/*")
     assert (config["os"], config["architecture"]) == ("linux", "amd64")
-
-
-def test_reports_of_two_machines_release_it_together(tmp_path: Path, team: Team, image: BuiltImage) -> None:
-    staged = team.stage(image)
-    smoke_report.save(replace(report(image, TRAINED, NO_GPU), machine="builder"), tmp_path)
-    smoke_report.write(replace(report(image, GPU), machine="gpu-1"), tmp_path / "handed-back.json")
-    smoke_report.attach(tmp_path / "handed-back.json", "mpi-cpu", [image.digest], tmp_path)
-    smoke = smoke_report.load_all(tmp_path, image.digest)
-    released = tag_release(staged, image.image, smoke, team.registry, team.publication, print)
-    assert released.tags == (TAG,)
 
 
 @pytest.mark.parametrize(("status", "is_kept"), [("untagged", True), ("any", False)])

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.built_image import BuiltImage
-from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cli import tables
 from bakehouse.cluster import smoke_report
-from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.cluster.smoke_report import Setup
 from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError, UsageError
+from bakehouse.evidence import check_rows
 from bakehouse.ledger import image_uris
+from bakehouse.ledger.releases import ReleasedCheck
 from bakehouse.ledger.store import open_ledger
 from bakehouse.pipeline.smoke import SmokeOptions, pulled_image, smoke_images
 from bakehouse.plan.workspace import Workspace, select
@@ -28,12 +29,13 @@ from bakehouse.publish.verify import require_all, verify_releases
 from bakehouse.registry.destination import local_registry
 from tests.integration.ports import kept_port
 from tests.integration.tiny_images import built, published_digest
+from tests.support import built_images, plans
+from tests.support.built_images import results
 from tests.support.proxy import Proxy, error_body
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
-TRAINED = CheckResult("train_success", Outcome.PASSED, 1.0)
-GPU = CheckResult("gpu", Outcome.PASSED, 1.0)
+GPUS = Setup("train toolkit", gpus=1)
 
 
 @pytest.fixture
@@ -52,7 +54,8 @@ def team(project: ProjectSettings, tmp_path: Path) -> ProjectSettings:
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
     """One whose recipe requires a GPU."""
     with built(tmp_path_factory.mktemp("image"), "mpi-cpu") as image:
-        yield replace(image, image=replace(image.image, required=("gpu",)))
+        gpu = {"gpu": True, "launchers": ("mpirun", "torchrun"), "required": ("nccl_all_reduce",)}
+        yield replace(image, image=plans.changed(image.image, **gpu))
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +70,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BuiltImage]
         yield [stack.enter_context(build) for build in builds]
 
 
-def report(image: BuiltImage, machine: str, *checks: CheckResult) -> SmokeReport:
-    return SmokeReport("mpi-cpu", image.digest, "mpi", checks, machine)
-
-
 def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
     project: ProjectSettings, image: BuiltImage, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    smoke_report.save(report(image, "builder", TRAINED), project.state)
+    check_rows.record(project.state, image.content, results(image.image))
     [staged] = image_push.push_images(project, [image], print, PublishOptions(candidate=True))
     assert (staged.candidate, staged.tested) == (True, False)
     with pytest.raises(UsageError, match="no release of `mpi-cpu` has passed its smoke test"):
@@ -83,11 +82,12 @@ def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
         promote.promote_image(project, image.image, print, PublishOptions())
 
     handed_back = tmp_path_factory.mktemp("elsewhere") / "seen.json"
-    smoke_report.write(report(image, "gpu-1", GPU), handed_back)
+    smoke_report.write(built_images.smoke_report(image.content, results(image.image, GPUS)), handed_back)
     terms = PublishOptions(reports=(handed_back,), move_tag=True)
     released = promote.promote_image(project, image.image, print, terms)
     assert (released.candidate, released.tested, released.digest) == (False, True, staged.digest)
-    assert [check.name for check in released.checks] == ["train_success", "gpu"]
+    assert ReleasedCheck("nccl_all_reduce", "passed") in released.checks
+    assert {check.outcome for check in released.checks} == {"passed", "not tested"}
     assert image_uris.retrieve("mpi-cpu", ledger=project.images) == released.image_uri
     assert open_ledger(project).records("mpi-cpu") == (staged, released)
     assert tags(project) == sorted([*staged.tags, *released.tags, "mpi-cpu"])
@@ -96,7 +96,7 @@ def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
 def test_promoting_what_is_released_changes_nothing_but_the_alias(
     project: ProjectSettings, image: BuiltImage
 ) -> None:
-    smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
+    check_rows.record(project.state, image.content, (*results(image.image), *results(image.image, GPUS)))
     [pushed] = image_push.push_images(project, [image], print, PublishOptions())
     assert promote.promote_image(project, image.image, print, PublishOptions(move_tag=True)) == pushed
     assert open_ledger(project).records("mpi-cpu") == (pushed,)
@@ -104,7 +104,7 @@ def test_promoting_what_is_released_changes_nothing_but_the_alias(
 
 
 def test_an_address_names_the_candidate(project: ProjectSettings, image: BuiltImage) -> None:
-    smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
+    check_rows.record(project.state, image.content, (*results(image.image), *results(image.image, GPUS)))
     [staged] = image_push.push_images(project, [image], print, PublishOptions(candidate=True))
     with pytest.raises(UsageError, match="no candidate of `mpi-cpu` was published"):
         promote.promote_image(project, image.image, print, PublishOptions(image_uri="elsewhere"))
@@ -115,7 +115,7 @@ def test_an_address_names_the_candidate(project: ProjectSettings, image: BuiltIm
 def test_the_ledger_is_listed_and_compared_with_the_registry(
     project: ProjectSettings, image: BuiltImage
 ) -> None:
-    smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
+    check_rows.record(project.state, image.content, (*results(image.image), *results(image.image, GPUS)))
     [pushed] = image_push.push_images(project, [image], print, PublishOptions())
     assert tables.released([pushed]) == (
         f"{pushed.date}  release  {pushed.tags[0]}  {pushed.image_uri}  no commit\n"

@@ -364,7 +364,7 @@ from tests.support.registry import registry_at
 from bakehouse.builder.pack import Packer
 from bakehouse.publish.push import PushOptions, publish
 from tests.integration.tiny_images import image, passed
-state, built = Path(sys.argv[1]), BuiltImage(image("mpi-cpu"), sys.argv[2], sys.argv[3], 1)
+state, built = Path(sys.argv[1]), BuiltImage(image("mpi-cpu"), sys.argv[2], sys.argv[3], 1, "")
 publication = PushOptions(day=date(2026, 11, 20), locks=state / "locks")
 print("begun", flush=True)
 with registry_at(state, int(sys.argv[4])) as registry:

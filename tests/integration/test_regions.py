@@ -10,8 +10,8 @@ import pytest
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.registry_settings import RegistrySettings
-from bakehouse.cluster import smoke_report
 from bakehouse.errors import PublishError, RecipeError, RegistryAuthError
+from bakehouse.evidence import check_rows
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedRegion
 from bakehouse.ledger.store import open_ledger
@@ -20,8 +20,9 @@ from bakehouse.publish import image_push, promote
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.verify import require_all, verify_releases
 from bakehouse.registry import destination
-from tests.integration.tiny_images import built, passed, published_digest
+from tests.integration.tiny_images import built, published_digest
 from tests.support import plans
+from tests.support.built_images import results
 from tests.support.ecr import ACCOUNT, REGIONS, EcrStub
 from tests.support.proxy import Reply, Request, error_body
 
@@ -63,7 +64,7 @@ def push(
     lines: list[str] | None = None,
     terms: PublishOptions = TO_TEAM,
 ) -> None:
-    smoke_report.save(passed(image), project.state)
+    check_rows.record(project.state, image.content, results(image.image))
     image_push.push_images(project, [image], (lines if lines is not None else []).append, terms)
 
 

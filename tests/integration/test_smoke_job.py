@@ -39,7 +39,7 @@ def test_the_checks_of_an_image_pass_as_a_job_of_two_hosts(
 ) -> None:
     image, built = request.getfixturevalue(fixture)
     uri = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/team/{image.name}@{built.digest}"
-    remote = RemoteSmoke(image, uri, built.digest, hosts=2, only=checks)
+    remote = RemoteSmoke(image, uri, built.content, hosts=2, only=checks)
     with training_front() as front:
         for name, value in front.environment.items():
             monkeypatch.setenv(name, value)

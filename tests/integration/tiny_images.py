@@ -9,11 +9,10 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from bakehouse.builder.built_image import BuiltImage, configuration_digest
+from bakehouse.builder.built_image import BuiltImage, identity_of
 from bakehouse.builder.pack import Packer
-from bakehouse.builder.verify import Outcome
-from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.engine import docker, usage_lock
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.plan.model import Image, InstalledComponent
 from bakehouse.registry.client import Repository
@@ -22,6 +21,7 @@ from bakehouse.registry.registry import Registry
 from bakehouse.registry.upload import Blob, Uploader
 from bakehouse.util.oci import Digest
 from tests.support import plans
+from tests.support.built_images import results
 
 EXPORTER = "oci-mediatypes=false,compression=uncompressed,force-compression=true"
 """The exporter's options of a build."""
@@ -33,10 +33,10 @@ def image(name: str, key: str = "7c1e44b0") -> Image:
     return plans.image(name, key=key * 8, summary="made for a test", parts=(open_mpi,))
 
 
-def passed(built: BuiltImage) -> SmokeReport:
-    """The report of a smoke test that went well."""
-    check = CheckResult("mpi_two_hosts", Outcome.PASSED, 1.0)
-    return SmokeReport(built.image.name, built.digest, "mpi", (check,))
+def passed(built: BuiltImage) -> KnownChecks:
+    """The results of a smoke test that went well."""
+    checks = results(built.image)
+    return KnownChecks(built.image.name, built.content, checks, required=built.image.required)
 
 
 def published_digest(built: BuiltImage) -> Digest:
@@ -102,7 +102,7 @@ def built(
     try:
         with contextlib.closing(docker.connect()) as engine:
             # Metadata of an index has no configuration.
-            digest = configuration_digest(stored, engine, directory / "state")
-        yield BuiltImage(image(name), digest, stored, 2 * bytes_)
+            digest, content = identity_of(stored, engine, directory / "state")
+        yield BuiltImage(image(name), digest, stored, 2 * bytes_, content)
     finally:
         subprocess.run(["docker", "image", "rm", "--force", reference], check=True, capture_output=True)

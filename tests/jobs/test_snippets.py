@@ -273,7 +273,6 @@ SMOKE = UserSmoke(
     channels=(("training", Path("data")),),
     expect="",
     timeout=60,
-    definition="",
     location=Location(Path("churn.yaml"), 1, 1),
 )
 OWN = replace(PYTORCH, image="churn", entry_point="train.py")

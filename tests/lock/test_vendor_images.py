@@ -13,12 +13,12 @@ from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.pins import with_hosts
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BuildError, NotReleasableError, Problems, Reason, StaleError
+from bakehouse.evidence.gate import check_pinned
 from bakehouse.lock import locking
 from bakehouse.lock.drift import Drift, table
 from bakehouse.lock.vendor_images import drift, vendor_images
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Selection, open_workspace, select
-from bakehouse.publish.release_gate import check_pinned
 from bakehouse.util.oci import split_reference
 from tests.support import own_recipes
 from tests.support.errors import error_text

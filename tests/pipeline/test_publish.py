@@ -9,7 +9,6 @@ import pytest
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import HOME
-from bakehouse.cluster import smoke_report
 from bakehouse.pipeline import publish
 from bakehouse.pipeline.smoke import SmokeOptions
 from bakehouse.plan.workspace import Selection, open_workspace, select
@@ -60,8 +59,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 def test_a_release_tests_what_no_report_covers_and_pushes_everything(
     selection: Selection, calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reports = {BUILT.digest: PASSED}
-    monkeypatch.setattr(smoke_report, "load_all", lambda state, digest: reports.get(digest))
+    untested = replace(PASSED, checks=())
+    monkeypatch.setattr(
+        publish, "known_checks", lambda _, image, __: untested if image.name == "other" else PASSED
+    )
     testing = SmokeOptions(deadline=60.0)
 
     publish.release(selection, print, OPTIONS, testing, json=True)
@@ -94,7 +95,7 @@ def test_a_release_names_uncommitted_files_before_it_builds(
 ) -> None:
     paths = ("src/train.py", *(f"src/part{number}.py" for number in range(6)))
     monkeypatch.setattr(git_history, "uncommitted", lambda project, recipe: paths)
-    monkeypatch.setattr(smoke_report, "load_all", lambda state, digest: PASSED)
+    monkeypatch.setattr(publish, "known_checks", lambda *_: PASSED)
     lines: list[tuple[str, int]] = []
 
     publish.release(selection, lambda line: lines.append((line, len(calls))), OPTIONS, SmokeOptions())

@@ -4,11 +4,11 @@ import pytest
 
 from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.errors import NotReleasableError
+from bakehouse.evidence.gate import check_pinned
 from bakehouse.plan.dockerfile import render_image
 from bakehouse.plan.model import Image
 from bakehouse.plan.planner import make_plan
 from bakehouse.plan.unpinned import unpinned_inputs, unpinned_lines
-from bakehouse.publish.release_gate import check_pinned
 from tests.support.trees import Tree, templates
 
 DIGEST = f"sha256:{'ab' * 32}"

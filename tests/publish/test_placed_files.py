@@ -9,29 +9,28 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bakehouse.catalog.project import ProjectSettings, find, state_of
-from bakehouse.cluster import smoke_report
 from bakehouse.errors import NotReleasableError, PublishError, SmokeError
+from bakehouse.evidence import check_rows
 from bakehouse.ledger.store import open_ledger
 from bakehouse.publish import image_push
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.promote import promote_image
-from tests.support.built_images import BUILT, IMAGE, PASSED
+from bakehouse.registry.manifest import content_id
+from tests.support.built_images import BUILT, IMAGE, results
 from tests.support.candidates import candidate
 from tests.support.errors import error_text
-from tests.support.fake_registry import DIGEST
+from tests.support.fake_registry import CONFIG
 from tests.support.proxy import Proxy
 
 DIRECTORIES = ("build", "state", ".state", "projects", ".local/state", "images", "recipes", "a b")
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """State of a machine that tested the image, with reports of two machines."""
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """State of a machine that tested the image."""
     state = tmp_path_factory.mktemp("tested")
-    for digest in (BUILT.digest, DIGEST):
-        report = replace(PASSED, digest=digest, date=smoke_report.now())
-        smoke_report.save(report, state)
-        smoke_report.store(replace(report, machine="gpu-1"), state)
+    for content in (BUILT.content, content_id(CONFIG)):
+        check_rows.record(state, content, results())
     return state
 
 
@@ -46,7 +45,7 @@ def refused(project: ProjectSettings) -> None:
     records = open_ledger(project).records("mpi-cpu")
     with pytest.raises(NotReleasableError) as pushed:
         image_push.push_images(project, [BUILT], print, PublishOptions())
-    assert "no smoke test of" in error_text(pushed.value)
+    assert "it was never smoke-tested" in error_text(pushed.value)
     with pytest.raises((NotReleasableError, PublishError)) as promoted:
         promote_image(project, IMAGE, print, PublishOptions())
     assert "it was never smoke-tested" in error_text(promoted.value)
@@ -67,7 +66,7 @@ def refused(project: ProjectSettings) -> None:
 )
 def test_results_that_a_commit_contains_release_nothing(
     placement: list[str], nested: bool, key: bool, linked: bool, claimed: bool,
-    results: Path, tmp_path: Path, proxies: tuple[Proxy, Proxy],
+    kept: Path, tmp_path: Path, proxies: tuple[Proxy, Proxy],
 ) -> None:  # fmt: skip
     repository = tmp_path / "clone"
     shutil.rmtree(repository, ignore_errors=True)
@@ -78,7 +77,7 @@ def test_results_that_a_commit_contains_release_nothing(
     if key:
         directory /= state_of(root, Path("bakehouse"))
     directory.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(results, directory, dirs_exist_ok=True)
+    shutil.copytree(kept, directory, dirs_exist_ok=True)
     if linked and not (root / "build").exists():
         (root / "build").symlink_to(directory)
     # The commit may also claim that the candidate was released.
@@ -91,20 +90,20 @@ def test_results_that_a_commit_contains_release_nothing(
 
 
 def test_the_same_results_in_the_state_of_the_machine_count(
-    results: Path, tmp_path: Path, proxies: tuple[Proxy, Proxy]
+    kept: Path, tmp_path: Path, proxies: tuple[Proxy, Proxy]
 ) -> None:
     project = opened(tmp_path / "clone")
     open_ledger(project).add(candidate(*proxies))
-    shutil.copytree(results, project.state, dirs_exist_ok=True)
+    shutil.copytree(kept, project.state, dirs_exist_ok=True)
 
     assert promote_image(project, IMAGE, print, PublishOptions()).is_released
 
 
 def test_a_record_with_the_configuration_of_another_image_is_refused(
-    results: Path, tmp_path: Path, proxies: tuple[Proxy, Proxy]
+    kept: Path, tmp_path: Path, proxies: tuple[Proxy, Proxy]
 ) -> None:
     project = opened(tmp_path / "clone")
-    shutil.copytree(results, project.state, dirs_exist_ok=True)
+    shutil.copytree(kept, project.state, dirs_exist_ok=True)
     record = candidate(*proxies)
     open_ledger(project).add(replace(record, config=BUILT.digest))
 

@@ -11,21 +11,22 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.component import Artifact
-from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Location, PublishError, Reason
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.plan.model import BootstrappedBase, RegistryBase
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.registry import NamedRegistry
+from bakehouse.util.oci import ContentId
 from tests.support import plans
-from tests.support.built_images import BUILT, DIGEST, IMAGE, OTHER, PASSED, report
+from tests.support.built_images import BUILT, CONTENT, DIGEST, IMAGE, PASSED, report
 
 NO_PACKER = cast("Packer", object())
 """Nothing here comes as far as the engine."""
 
 
 def refusal(
-    directory: Path, built: BuiltImage = BUILT, smoke: SmokeReport | None = PASSED, prefix: str = "bakehouse"
+    directory: Path, built: BuiltImage = BUILT, smoke: KnownChecks = PASSED, prefix: str = "bakehouse"
 ) -> tuple[Diagnostic, ...]:
     publication = PushOptions(day=date(2026, 11, 20), locks=directory, prefix=prefix)
     registry = NamedRegistry("registry.example.com", lambda _: None)
@@ -38,21 +39,22 @@ HINT = "run `bake smoke mpi-cpu`, or publish it as a candidate with `bake push -
 
 
 def test_an_image_without_a_smoke_test_is_refused(tmp_path: Path) -> None:
-    assert refusal(tmp_path, smoke=None) == (
+    assert refusal(tmp_path, smoke=report()) == (
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
-            reasons=(Reason("no smoke test of sha256:4f1c09d2a7be is recorded"),),
+            reasons=(Reason("it was never smoke-tested"),),
+            facts=(("content", CONTENT),),
             hint=HINT,
         ),
     )
 
 
 def test_the_smoke_test_of_another_build_does_not_count(tmp_path: Path) -> None:
-    assert refusal(tmp_path, smoke=report(Outcome.PASSED, digest=OTHER)) == (
+    assert refusal(tmp_path, smoke=report(Outcome.PASSED, content=ContentId("sha256:" + "0" * 64))) == (
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
-            reasons=(Reason("the recorded smoke test is of another build"),),
-            facts=(("tested", OTHER), ("built", DIGEST)),
+            reasons=(Reason("its results are of another build"),),
+            facts=(("content", CONTENT),),
             hint=HINT,
         ),
     )
@@ -64,15 +66,14 @@ def test_failed_checks_are_named(tmp_path: Path) -> None:
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
             reasons=(Reason("its smoke test failed: `check_1`, `check_3`"),),
-            facts=(("digest", DIGEST),),
+            facts=(("content", CONTENT),),
             hint=HINT,
         ),
     )
 
 
-@pytest.mark.parametrize("smoke", [report(), report(Outcome.NOT_TESTED)])
-def test_not_tested_is_not_passed(tmp_path: Path, smoke: SmokeReport) -> None:
-    (diagnostic,) = refusal(tmp_path, smoke=smoke)
+def test_not_tested_is_not_passed(tmp_path: Path) -> None:
+    (diagnostic,) = refusal(tmp_path, smoke=report(Outcome.NOT_TESTED))
     assert diagnostic.reasons == (Reason("its smoke test ran no check"),)
 
 

@@ -93,9 +93,8 @@ def push(
         day, directory, prefix="team", candidate=candidate, settle=0.0, retry_policy=retry_policy
     )
     built = replace(BUILT, digest=digest_of(CONFIG), image=replace(IMAGE, format=form))
-    report = replace(PASSED, digest=built.digest)
     packer = cast("Packer", FakePacker(directory, stored))
-    return publish(built, report, registry, packer, publication, print, queue)
+    return publish(built, PASSED, registry, packer, publication, print, queue)
 
 
 def test_an_image_is_uploaded_and_tagged(tmp_path: Path, fake_registry: FakeRegistry, proxy: Proxy) -> None:

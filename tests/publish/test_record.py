@@ -27,11 +27,6 @@ def test_a_release_that_failed_its_smoke_test_keeps_the_checks() -> None:
     assert (failed.tested, failed.checks) == (False, (ReleasedCheck("check_1", "failed"),))
 
 
-def test_the_smoke_test_of_another_digest_is_not_recorded() -> None:
-    other = record_of(PUBLISHED, IMAGE, report(Outcome.PASSED, digest=OTHER), DAY)
-    assert (other.tested, other.checks) == (False, ())
-
-
 def test_what_hangs_on_a_digest_in_its_registry_is_not_forgotten() -> None:
     bill, note = ReleasedArtifact("bill", f"sha256:{1:064x}"), ReleasedArtifact("note", f"sha256:{2:064x}")
     earlier = replace(a_record(), candidate=True, artifacts=(note,))

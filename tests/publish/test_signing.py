@@ -33,7 +33,7 @@ from tests.support.signed_statements import repository, signed
 from tests.support.signing_keys import KeyFiles
 
 IMAGE_BUILT = replace(BUILT, digest=digest_of(CONFIG))
-REPORT = replace(PASSED, digest=IMAGE_BUILT.digest)
+REPORT = PASSED
 ALL = [SIGNATURE, PROVENANCE, SBOM, TESTS]
 INSTALLED: dict[str, object] = {
     "system": {"ID": "debian", "VERSION_ID": "12"},

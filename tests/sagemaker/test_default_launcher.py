@@ -25,7 +25,7 @@ ALONE = (
     "each host trains alone"
 )
 
-SMOKE = UserSmoke("train.py", 1, 1, "", (), (), "", 600, "d1", Location(Path("churn.yaml"), 1, 1))
+SMOKE = UserSmoke("train.py", 1, 1, "", (), (), "", 600, Location(Path("churn.yaml"), 1, 1))
 
 
 def chosen(

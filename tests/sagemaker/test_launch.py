@@ -370,7 +370,6 @@ def test_the_channels_of_the_smoke_test_need_data(session: Session) -> None:
         channels=(("training", Path("data")),),
         expect="",
         timeout=60,
-        definition="",
         location=recipe.location,
     )
     recipes = {**session.workspace.recipes, "pytorch-cpu": replace(recipe, smoke=smoke)}

@@ -10,17 +10,21 @@ from typing import Any
 
 import pytest
 
+from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.trust_settings import Policy
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.job_report import Status
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import BakehouseError, SmokeError, TrustError, UsageError
+from bakehouse.evidence import check_rows
+from bakehouse.evidence.known_checks import MAX_AGE
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.ledger.store import open_ledger
 from bakehouse.pipeline.smoke import SmokeOptions, smoke_on_sagemaker
 from bakehouse.plan.workspace import Workspace, open_workspace, select
+from bakehouse.publish import promote
 from bakehouse.sagemaker import smoke_job
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.follow import Pace
@@ -28,7 +32,7 @@ from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.smoke_job import RESULTS
 from bakehouse.trust import signed_report
-from bakehouse.util.oci import Digest
+from tests.support.fake_engine import CONTENT
 from tests.support.release_records import a_record
 from tests.support.remote_smoke import plan_of, run_of
 from tests.support.sagemaker_releases import DIGEST, HOST, ROLE, put
@@ -125,6 +129,7 @@ def _now() -> int:
 def session(
     catalogue: Workspace, tmp_path: Path, fronts: TrainingFront, monkeypatch: pytest.MonkeyPatch
 ) -> Session:
+    monkeypatch.setattr(promote, "content_in_registry", lambda *_: CONTENT)
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name, value in fronts.environment.items():
@@ -197,7 +202,7 @@ def test_a_report_comes_back_and_is_stored_for_promote(session: Session) -> None
     assert report.passed
     assert report.machine == "sagemaker 1 x ml.c5.2xlarge"
     assert report.origin == "training job done in eu-west-1, 412 s billed for each host"
-    assert smoke_report.load_all(session.workspace.project.state, Digest(DIGEST)) == report
+    assert check_rows.load(session.workspace.project.state, CONTENT) == report.checks
     no_price = "no price of ml.c5.2xlarge in [tool.bakehouse.prices]"
     assert session.lines[:2] == [
         f"done: 1 x ml.c5.2xlarge in {REGION}; "
@@ -239,9 +244,8 @@ def test_a_failed_check_is_an_error_and_is_stored(session: Session) -> None:
         session.smoke(job_named("failing"))
 
     assert message(caught.value).startswith("error: check `train_success` failed\n")
-    stored = smoke_report.load_all(session.workspace.project.state, Digest(DIGEST))
-    assert stored
-    assert not stored.passed
+    [stored] = check_rows.load(session.workspace.project.state, CONTENT)
+    assert stored.outcome is Outcome.FAILED
 
 
 def test_ctrl_c_stops_the_job_and_the_rest_is_unfinished(session: Session, tmp_path: Path) -> None:
@@ -263,9 +267,9 @@ def test_ctrl_c_stops_the_job_and_the_rest_is_unfinished(session: Session, tmp_p
     assert (launched.status, launched.exit_code) == (Status.STOPPED, 6)
     assert report
     assert (report.unfinished, report.interrupted) == (CHECK, "stopped by SIGTERM")
-    assert smoke_report.load_all(session.workspace.project.state, Digest(DIGEST)) is None
+    assert check_rows.load(session.workspace.project.state, CONTENT) == ()
     with pytest.raises(SmokeError, match="is incomplete: 1 check did not run"):
-        smoke_report.attach(tmp_path / "seen.json", "mpi-cpu", [Digest(DIGEST)], tmp_path)
+        smoke_report.read_file(tmp_path / "seen.json", "mpi-cpu", CONTENT, MAX_AGE)
 
 
 def with_key(session: Session, key: Path) -> None:
@@ -281,7 +285,7 @@ def test_the_report_for_another_machine_is_signed(session: Session, tmp_path: Pa
     session.smoke(report_file=tmp_path / "seen.json")
 
     verify = signed_report.verifier(Policy((key.public,)))
-    smoke_report.attach(tmp_path / "seen.json", "mpi-cpu", [Digest(DIGEST)], tmp_path, verify)
+    smoke_report.read_file(tmp_path / "seen.json", "mpi-cpu", CONTENT, MAX_AGE, verify)
 
 
 def test_an_unusable_key_is_reported_before_the_job_is_sent(session: Session, tmp_path: Path) -> None:

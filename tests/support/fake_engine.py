@@ -17,11 +17,12 @@ from bakehouse.engine.protocol import (
     StoredImage,
 )
 from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent
-from bakehouse.util.oci import Digest
+from bakehouse.util.oci import ContentId, Digest
 from tests.support import plans
 from tests.support.locked_debian import LOCKED
 
 DIGEST = Digest("sha256:" + "4f" * 32)
+CONTENT = ContentId("sha256:" + "c0" * 32)
 HOST = EngineHost("127.0.0.1", "127.0.0.1", shares_files=True, same_kernel=True, free=10**12)
 """A host that its engine reaches."""
 
@@ -173,5 +174,13 @@ def image(
     )
 
 
+def answers(spec: ContainerSpec) -> Run | None:
+    """Return a container in which programs of components answer, and have no check; None for another one."""
+    if "/run/bakehouse/checks.py" not in spec.command:
+        return None
+    parts = [word.partition("=")[0] for word in spec.command if "=/run/" in word]
+    return Run(prints="".join(f'{{"component": "{part}", "installed": null}}\n' for part in parts))
+
+
 def built(of: Image) -> BuiltImage:
-    return BuiltImage(of, DIGEST, DIGEST, 1)
+    return BuiltImage(of, DIGEST, DIGEST, 1, CONTENT)

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -30,6 +31,7 @@ from bakehouse.engine import buildkit_errors, buildx, engine_removal
 from bakehouse.engine.buildkit_events import LOG_LINES, Event, Step, Tail
 from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BakehouseError, Location, Problems, RecipeError
+from bakehouse.evidence import check_rows
 from bakehouse.fetch import simple_index
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger import releases
@@ -42,7 +44,7 @@ from bakehouse.registry.registry import Credentials, NamedRegistry
 from bakehouse.trust import bundle
 from bakehouse.util import archive_reader
 from bakehouse.util.archive_reader import ArchiveError
-from bakehouse.util.oci import Digest
+from bakehouse.util.oci import ContentId, Digest
 from tests.support import mutated_samples as samples
 from tests.support.mutants import Form, mutant
 from tests.support.mutations import Mutations, mutated
@@ -121,6 +123,7 @@ class MutatedInputs:
         yield "Python locks", _surface("text", self._read_python_lock, samples.PYTHON_LOCK)
         yield "lock.json", _surface("json", _read_image_lock, samples.IMAGE_LOCK)
         yield "releases.json", _surface("json", self._read_ledger, samples.LEDGER)
+        yield "results of checks", _surface("json", self._read_check_rows, samples.CHECK_ROWS)
         yield "smoke reports", _surface("json", self._read_smoke_report, samples.SMOKE_REPORT)
         yield "remote smoke results", _surface("json", _read_remote_results, samples.REMOTE_RESULTS)
         yield "runs.json", _surface("json", self._read_runs, samples.RUNS)
@@ -216,18 +219,14 @@ class MutatedInputs:
                 text = json.dumps(content, sort_keys=True, separators=(",", ":"))
                 content["sha256"] = hashlib.sha256(text.encode()).hexdigest()
                 document = json.dumps(content).encode()
-        state = self._directory / "state"
-        digest = samples.DIGEST
-        path = self._write(f"state/smoke/{digest.removeprefix('sha256:')}.json", document)
-        smoke_report.has_passed(state, "mpi-cpu")
-        report = smoke_report.load_all(state, digest, only_recent=True)
-        if report is None:
-            # A report without a hash counts as missing.
-            assert b'"sha256"' not in document
-            return
-        smoke_report.release_blockers(report, ["train_success"])
-        smoke_report.attach(path, "mpi-cpu", [digest], self._directory / "attached")
+        path = self._write("seen.json", document)
+        report = smoke_report.read_file(path, "mpi-cpu", ContentId(samples.DIGEST), timedelta(days=30))
         smoke_report.require_passed(report)
+
+    def _read_check_rows(self, document: bytes) -> None:
+        self._write(f"checks/{samples.DIGEST.removeprefix('sha256:')}.json", document)
+        rows = check_rows.load(self._directory, ContentId(samples.DIGEST))
+        assert check_rows.merge(rows) == check_rows.merge((*rows, *rows))
 
     def _read_runs(self, document: bytes) -> None:
         path = self._write("runs/runs.json", document)

@@ -210,14 +210,19 @@ _CHECK = {
     "source": "bakehouse/probes/train_ok.py",
     "tail": ["one", "two"],
     "log": "build/smoke/mpi-cpu/train_success",
-    "definition": "",
+    "key": _SHA256,
+    "setup": {"startup": "train toolkit", "hosts": 1, "gpus": 0, "is_remote": False},
+    "date": smoke_report.now(),
+    "machine": "host",
 }
+_CHECKS = [_CHECK, {**_CHECK, "name": "mpi_2x2", "failed_rank": "algo-2 rank 3"}]
+CHECK_ROWS = _json({"format": 1, "rows": _CHECKS})
 SMOKE_REPORT = _json(
     {
         "image": "mpi-cpu",
-        "digest": DIGEST,
+        "content": DIGEST,
         "transport": "mpi",
-        "checks": [_CHECK, {**_CHECK, "name": "mpi_2x2", "failed_rank": "algo-2 rank 3"}],
+        "checks": _CHECKS,
         "machine": "host",
         "date": smoke_report.now(),
         "origin": "",

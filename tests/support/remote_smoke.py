@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from bakehouse.cluster.remote_smoke import RemoteSmoke
-from tests.support.fake_engine import DIGEST, image
+from tests.support.fake_engine import CONTENT, DIGEST, image
 
 URI = f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/mpi-cpu@{DIGEST}"
 
@@ -31,7 +31,7 @@ def step(name: str, *scripts: str, seconds: float = 20.0, answers: bool = False)
 
 
 def remote(**changed: Any) -> RemoteSmoke:
-    return replace(RemoteSmoke(image(), URI, DIGEST, only=("train_success", "mpi_2x2")), **changed)
+    return replace(RemoteSmoke(image(), URI, CONTENT, only=("train_success", "mpi_2x2")), **changed)
 
 
 def plan_of(smoke: RemoteSmoke) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
-from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Reason, TrustError
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.trust import bundle, policy
 from bakehouse.trust.bundle import RefusedError, Statement
 from bakehouse.trust.statements import PROVENANCE, TESTS, rebuild_of, results_of, signature_of, statements_of
@@ -31,8 +31,10 @@ NO_TIME, MONTH = timedelta(), timedelta(days=30)
 PASSED, FAILED = report(Outcome.PASSED), report(Outcome.FAILED)
 
 
-def results(outcomes: SmokeReport, age: timedelta = NO_TIME) -> Statement:
-    [statement] = results_of(IMAGE, DIGEST, replace(outcomes, date=(NOW - age).isoformat()))
+def results(outcomes: KnownChecks, age: timedelta = NO_TIME) -> Statement:
+    date = (NOW - age).isoformat()
+    checks = tuple(replace(check, date=date) for check in outcomes.checks)
+    [statement] = results_of(IMAGE, DIGEST, replace(outcomes, checks=checks))
     return statement
 
 
@@ -267,7 +269,7 @@ EVENTS = st.builds(
 
 def event_statement(event: Event) -> Statement:
     image = replace(IMAGE, name=event.name)
-    [statement] = results_of(image, event.digest, report(event.outcome, digest=event.digest))
+    [statement] = results_of(image, event.digest, report(event.outcome))
     document = json.loads(statement.content)
     annotations = document["predicate"]["configuration"][0]["annotations"]
     if event.age is None:

@@ -13,19 +13,23 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import SmokeError, TrustError
+from bakehouse.evidence import check_rows
 from bakehouse.ledger.store import open_ledger
 from bakehouse.publish import promote
 from bakehouse.publish.options import PublishOptions
+from bakehouse.registry.manifest import content_id
 from bakehouse.trust import bundle, signed_report
 from bakehouse.trust.statements import SMOKE_REPORT, TESTS
 from bakehouse.util.oci import Digest
-from tests.support.built_images import IMAGE, PASSED
+from tests.support import built_images
+from tests.support.built_images import IMAGE, results
 from tests.support.candidates import candidate
-from tests.support.fake_registry import DIGEST
+from tests.support.fake_registry import CONFIG, DIGEST
 from tests.support.proxy import Proxy
 from tests.support.signing_keys import KeyFiles, make_key
 
-REPORT = replace(PASSED, digest=DIGEST, machine="gpu-1", date=smoke_report.now())
+CONTENT = content_id(CONFIG)
+REPORT = built_images.smoke_report(CONTENT, results(machine="gpu-1"))
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def refused(team: ProjectSettings, path: Path) -> str:
     """Return the error of a promotion, which attached and released nothing."""
     with pytest.raises(TrustError) as caught:
         promoted(team, path)
-    assert smoke_report.load_all(team.state, DIGEST) is None
+    assert check_rows.load(team.state, CONTENT) == ()
     assert not any(record.is_released for record in open_ledger(team).records("mpi-cpu"))
     return failure_text(caught.value.diagnostics[0]).replace(str(path.parent), "DIR")
 
@@ -112,7 +116,7 @@ def test_the_signature_of_another_statement_is_refused(
 ) -> None:
     path = written(tmp_path, None)
     document = json.loads(path.read_text())
-    tests = bundle.statement("mpi-cpu", DIGEST, TESTS, {"sha256": document["sha256"]})
+    tests = bundle.statement("mpi-cpu", Digest(CONTENT), TESTS, {"sha256": document["sha256"]})
     signature = json.loads(bundle.sign(tests.content, keys["tester"].signer))
     path.write_text(json.dumps({**document, "signature": signature}))
 

@@ -5,22 +5,22 @@ from dataclasses import replace
 from typing import Any
 
 from bakehouse.builder.verify import Outcome
-from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.trust import bundle, provenance, sbom, statements
 from bakehouse.trust.bundle import Statement
 from tests.support.built_images import report
 from tests.support.planned_images import DIGEST, INSTALLED, planned
 
-TIME = "2026-11-20T12:00:00+00:00"
+TIME = "2026-11-21T10:00:00+00:00"
 
 
 def document(statement: Statement) -> dict[str, Any]:
     return dict(json.loads(statement.content))
 
 
-def results_of(outcomes: SmokeReport, *required: str) -> dict[str, Any] | None:
+def results_of(outcomes: KnownChecks, *required: str) -> dict[str, Any] | None:
     image = replace(planned(), required=required)
-    made = statements.results_of(image, DIGEST, replace(outcomes, date=TIME))
+    made = statements.results_of(image, DIGEST, replace(outcomes, required=required))
     return document(made[0])["predicate"] if made else None
 
 
@@ -58,7 +58,7 @@ def test_passed_tests_are_a_test_result() -> None:
                 "annotations": {
                     "key": "a" * 64,
                     "required": ["check_1"],
-                    "transport": "mpi",
+                    "transport": "none",
                     "finishedOn": TIME,
                 },
             }

@@ -18,13 +18,12 @@ from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.size_budget import REQUIREMENTS
-from bakehouse.cluster import smoke_report
-from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.commands.report import states, versions
 from bakehouse.commands.report.states import CellState, Mark
 from bakehouse.commands.report.versions import Part, Places
 from bakehouse.errors import BakehouseError, PublishError, UsageError
 from bakehouse.evidence.image_state import known_layers, state_of
+from bakehouse.evidence.known_checks import KnownChecks, known_checks
 from bakehouse.jobs.job_spec import SDKS, JobSpec
 from bakehouse.jobs.snippets import snippet
 from bakehouse.ledger import image_uris
@@ -38,7 +37,6 @@ from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import read_bytes
 from bakehouse.util.json_reader import parse_json
-from bakehouse.util.oci import Digest
 
 _FRAMEWORKS = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 _SDKS = ("", "v2")
@@ -312,21 +310,11 @@ class _Reader:
             return None
 
     def _tests(self, image: Image, current: Sequence[ReleaseRecord], *, is_rendered: bool) -> SmokeResults:
-        """Return the results of digests with the build key of the image, else those of the ledger."""
-        state = self._project.state
-        built = up_to_date.built_configuration(image, self._project) if is_rendered else None
-        digests = [built] if built else []
-        digests += [
-            Digest(digest) for record in current for digest in (record.config, record.digest) if digest
-        ]
-        reports = [
-            report
-            for digest in dict.fromkeys(digests)
-            if (report := self._kept(partial(smoke_report.load_all, state, digest)))
-        ]
-        if reports:
-            report = smoke_report.current(smoke_report.merge_reports(reports), image.smoke)
-            return SmokeResults(self._checks(report, image), report.machine, report.date, report.transport)
+        """Return the results of what was built from the image, else those of the ledger."""
+        content = up_to_date.built_content(image, self._project) if is_rendered else None
+        known = content and self._kept(partial(known_checks, self._project, image, content))
+        if known and known.date:
+            return SmokeResults(self._checks(known), known.machine, known.date, known.transport)
         for record in current:
             if record.checks:
                 checks = tuple(
@@ -335,7 +323,7 @@ class _Reader:
                 return SmokeResults(checks, "", record.date, record.transport)
         return SmokeResults()
 
-    def _checks(self, report: SmokeReport, image: Image) -> tuple[CheckRow, ...]:
+    def _checks(self, known: KnownChecks) -> tuple[CheckRow, ...]:
         def shown(path: Path | str | None) -> str:
             return versions.relative(Path(path), self._project) if path else ""
 
@@ -351,7 +339,7 @@ class _Reader:
                 tail=check.tail,
                 log=shown(check.log),
             )
-            for check in report.checks
+            for check in known.checks
         )
 
     def _package_tables(self, image: Image) -> dict[str, tuple[int, ...]]:

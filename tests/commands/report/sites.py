@@ -9,14 +9,16 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.up_to_date import record_build
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.cluster import smoke_report
-from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.cluster.check_keys import definitions
+from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.commands.report.fleet import Fleet, ImageReport, read_fleet
+from bakehouse.evidence import check_rows
 from bakehouse.ledger.releases import ReleaseRecord, text_of
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, render_images, select
 from bakehouse.util.files import write_whole
-from bakehouse.util.oci import Digest
+from bakehouse.util.oci import ContentId, Digest
+from tests.support.built_images import DATE, TOOLKIT
 from tests.support.release_records import a_record
 from tests.support.trees import Tree, templates
 
@@ -96,7 +98,7 @@ class Html(HTMLParser):
 
 CONFIG = Digest("sha256:" + "c" * 64)
 FAILED = CheckResult(
-    "mpi_2x2",
+    "train_failure",
     Outcome.FAILED,
     41.23,
     "it hangs",
@@ -107,13 +109,23 @@ FAILED = CheckResult(
 )
 
 
+CONTENT = ContentId("sha256:" + "c0" * 32)
+
+
 def build(site: Site, *checks: CheckResult) -> None:
     """Record a build of the present recipe, and a smoke test of its result."""
     site.render()
     project, image = site.workspace.project, site.planned
-    record_build(BuiltImage(image, CONFIG, CONFIG, 1), project)
-    report = SmokeReport("small", CONFIG, "gloo", checks, "host-1", "2026-11-21T10:00:00+00:00")
-    smoke_report.save(report, project.state)
+    record_build(BuiltImage(image, CONFIG, CONFIG, 1, CONTENT), project)
+    known = definitions(image, TOOLKIT, ())
+    check_rows.record(
+        project.state,
+        CONTENT,
+        (
+            replace(check, key=known[check.name].key, setup=TOOLKIT, date=DATE, machine="host-1")
+            for check in checks
+        ),
+    )
 
 
 def lock(site: Site, **sizes: int) -> None:

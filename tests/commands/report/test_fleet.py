@@ -10,8 +10,7 @@ from bakehouse.analysis.size_log import record_size
 from bakehouse.analysis.sizes import OwnedDirectory
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.cluster import smoke_report
-from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.commands.report import versions
 from bakehouse.commands.report.fleet import SmokeResults, read_fleet
 from bakehouse.commands.report.page import render
@@ -20,7 +19,7 @@ from bakehouse.evidence import step_layers
 from bakehouse.ledger.releases import ReleasedCheck, ReleasedComponent, ReleaseRecord
 from bakehouse.ledger.store import TeamLedger
 from bakehouse.util.files import write_whole
-from tests.commands.report.sites import CONFIG, FAILED, Html, Site, build, lock
+from tests.commands.report.sites import CONTENT, FAILED, Html, Site, build, lock
 from tests.support.fleet_sizes import SMALL
 from tests.support.known_layers import made
 
@@ -126,9 +125,14 @@ def test_a_build_and_its_tests_are_shown(site: Site) -> None:
 
     assert image.states["run"].text == "rehearsed; not pinned"
     assert image.states["cpu"].text == "1 of 2 failed"
-    assert (image.tests.machine, image.tests.transport) == ("host-1", "gloo")
+    assert (image.tests.machine, image.tests.transport) == ("host-1", "none")
     check = image.tests.checks[1]
-    assert (check.name, check.outcome, check.seconds, check.reason) == ("mpi_2x2", "failed", 41.2, "it hangs")
+    assert (check.name, check.outcome, check.seconds, check.reason) == (
+        "train_failure",
+        "failed",
+        41.2,
+        "it hangs",
+    )
     assert (check.rank, check.source, check.tail) == ("algo-2 rank 3", FAILED.source, ("a", "b"))
 
 
@@ -140,15 +144,6 @@ def test_tests_of_an_earlier_recipe_do_not_count(site: Site) -> None:
 
     assert site.image().states["cpu"].text == "not recorded"
     assert site.image().states["run"].text == "rendered, stale"
-
-
-def test_tests_on_other_machines_are_found_by_the_digests_of_the_ledger(site: Site) -> None:
-    site.publish({"config": CONFIG, "candidate": True})
-    report = SmokeReport("small", CONFIG, "nccl", (CheckResult("gpu", Outcome.PASSED, 1.0),), "sagemaker")
-    smoke_report.store(report, site.workspace.project.state)
-
-    assert site.image().tests.machine == "sagemaker"
-    assert site.image().tests.checks[0].on_gpus
 
 
 def test_without_a_report_the_ledger_has_the_outcomes(site: Site) -> None:
@@ -207,13 +202,13 @@ def test_releases_have_their_changes_since_the_release_before(site: Site) -> Non
 def test_a_damaged_report_does_not_stop_the_page(site: Site) -> None:
     build(site, FAILED)
     project = site.workspace.project
-    (project.state / f"smoke/{CONFIG.removeprefix('sha256:')}.json").write_text("{")
+    (project.state / f"checks/{CONTENT.removeprefix('sha256:')}.json").write_text("{")
     workspace = site.workspace
     [image] = read_fleet(workspace, ["small"]).images
 
     assert image.states["cpu"].text == "not recorded"
     [failure] = workspace.failures
-    assert "is not a smoke report" in str(failure)
+    assert "has no valid results of checks" in str(failure)
 
 
 def test_a_damaged_ledger_does_not_stop_the_page(site: Site) -> None:
