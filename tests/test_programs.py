@@ -34,7 +34,6 @@ PROGRAMS = {
     "analysis/compare.py": {"diffoscope"},
     "cluster/smoke_runners.py": {"docker", "ssh"},
     "fetch/credentials.py": {"keyring"},
-    "engine/network_faults.py": {"nsenter", "unshare", "tc", "iptables"},
     # To install and start an engine where none is
     "engine/apt_install.py": {"apt-get", "dpkg-query"},
     "engine/dockerd.py": {"dockerd", "ip"},

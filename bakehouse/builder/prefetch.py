@@ -45,7 +45,7 @@ def start_downloads(
     if source and not is_mirror(source):
         raise UsageError(
             f"`{redacted(source)}` is not a directory or a mirror URL",
-            hint="create one with `bake fetch IMAGE --to DIRECTORY`",
+            hint="create one with `bake build IMAGE --download-only --to DIRECTORY`",
         )
     with open_fetcher(project, report, source=source, offline=offline) as fetcher:
         if offline:
@@ -143,7 +143,8 @@ def require_local_files(images: Sequence[Image], engine: Engine, fetcher: Fetche
     message = f"{len(rows)} files or bases of the build are missing on this machine"
     to = shlex.quote(directory) if directory_of(directory) else "DIRECTORY"
     names = " ".join(sorted(image.name for image in absent))
-    hint = f"run `bake fetch {names} --to {to}` with a network, then use `--offline --from {to}`"
+    command = f"bake build {names} --download-only --to {to}"
+    hint = f"run `{command}` with a network, then use `--offline --from {to}`"
     if any(isinstance(image.base, RegistryBase) and {*_bases(image)} & bases.keys() for image in absent):
         hint += "; pull bases with `docker pull`"
     raise BuildError(message, tables=(Table("missing", tuple(rows)),), hint=hint)

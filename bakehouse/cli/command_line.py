@@ -36,6 +36,7 @@ _FROM_ZERO = ("gpus", "keep_alive", "seed", "stop_grace")
 _REPLACED = {
     "base": "build debian-12",
     "digest": "uri IMAGE --built",
+    "fetch": "build IMAGE --download-only",
     "follow": "launch --follow JOB",
     "--builder": "set `builders` in [tool.bakehouse]",
     "--build-cache": "set `build_cache` in [tool.bakehouse]",
@@ -54,7 +55,6 @@ _REPLACED = {
     "--memory": "set `local.memory` in a job file, for `--job`",
     "--message": "redirect the text: `bake security --fix > pull-request.md`",
     "--osv": "scan the image with a scanner, and add `--import FILE`",
-    "--netem": "set `local.netem` in a job file, for `--job`",
     "--output": "set `output` in a job file, for `--job`",
     "--price": "add the price to [tool.bakehouse.prices]",
     "--processes-per-host": "set `processes_per_host` in a job file, for `--job`",

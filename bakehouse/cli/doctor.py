@@ -215,12 +215,7 @@ def host_findings(
         hint = problem.hint or "restart the engine, and check that `docker run` starts a container"
         return (DoctorCheck(name, CheckState.MISSING, detail, cost, hint),)
     kernel = "the kernel of this host" if host.same_kernel else "another kernel than this host"
-    start = DoctorCheck(
-        name,
-        CheckState.OK,
-        f"start, on {kernel}",
-        "" if host.same_kernel else "`netem` and `--partition` of `run` do not work",
-    )
+    start = DoctorCheck(name, CheckState.OK, f"start, on {kernel}")
     network = DoctorCheck("engine's network", CheckState.OK, f"containers reach this host at {host.address}")
     if host.problem:
         detail = f"containers do not reach this host: {host.problem}"

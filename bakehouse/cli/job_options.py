@@ -12,13 +12,12 @@ from bakehouse.util.files import read_text
 from bakehouse.util.json_reader import parse_json
 
 if TYPE_CHECKING:
-    from bakehouse.cluster.job import Group, NetworkPartition
+    from bakehouse.cluster.job import Group
 
 # SageMaker allows all characters in the name of a group. Types have no `=`, so the last one ends the name
 _GROUP = re.compile(r"(?P<name>.{1,64})=(?P<type>[a-z0-9.-]+)(?::(?P<count>[0-9]+))?")
 _GROUP_HINT = "write `--group data=ml.c5.18xlarge:2`, with a name of at most 64 characters"
 _KILL = re.compile(r"(?P<host>algo-[0-9]+)@(?:(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?|/(?P<text>.+)/)")
-_PARTITION = re.compile(r"(?P<first>[^,@\n]+),(?P<second>[^,@\n]+)@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
 _LAUNCHER = re.compile("[a-z_]+")
 _MAX_GROUPS = 5
 
@@ -93,22 +92,6 @@ def kills(words: Sequence[str]) -> dict[str, float | str]:
             _refuse(f"`--kill {word}` does not name a host and a time", hint)
         moments[match["host"]] = match["text"] or float(match["seconds"])
     return moments
-
-
-def partitions(words: Sequence[str]) -> "tuple[NetworkPartition, ...]":
-    """Return network partitions between groups or hosts, from `data,dnn@10s`."""
-    from bakehouse.cluster.job import NetworkPartition
-
-    partitions = []
-    for word in words:
-        match = _PARTITION.fullmatch(word)
-        if match is None:
-            _refuse(
-                f"`--partition {word}` does not name two groups and a time",
-                "write `--partition data,dnn@10s`, or hosts if the name of a group contains `,` or `@`",
-            )
-        partitions.append(NetworkPartition(match["first"], match["second"], float(match["seconds"])))
-    return tuple(partitions)
 
 
 def _group(word: str) -> "Group":

@@ -57,15 +57,6 @@ def homogeneous(count: int = 1, gpus: int = 0) -> tuple[Group, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkPartition:
-    """Two groups or hosts that are cut off from each other after `at` seconds."""
-
-    first: str
-    second: str
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
 class TrainingJob:
     """A training job on one or more hosts."""
 
@@ -113,9 +104,6 @@ class TrainingJob:
     stop_grace: float = 120.0
     kills: Mapping[str, float | str] = field(default_factory=dict)
     """Hosts to kill: seconds after the start, or a text that has to be in the log of any host first."""
-    partitions: tuple[NetworkPartition, ...] = ()
-    netem: str = ""
-    """Delay and packet loss of every host, in the syntax of `tc netem`."""
     volume_bytes: int | None = None
     """Size of each `LIMITED` directory on a host; None means no limit."""
     image_name: str = ""

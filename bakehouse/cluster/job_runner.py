@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bakehouse.cluster.job import LIMITED, ML, MOUNTS, NetworkPartition, TrainingJob, input_files
+from bakehouse.cluster.job import LIMITED, ML, MOUNTS, TrainingJob, input_files
 from bakehouse.cluster.ranks import RankEvent, SplitLog, read_events, split_log
 from bakehouse.engine.protocol import Container, ContainerExit, ContainerSpec, Engine
-from bakehouse.errors import EngineError
 from bakehouse.util.files import open_file, read_text, write_whole
 
 STOP_GRACE = 3.0
@@ -49,7 +48,7 @@ class InjectedFault:
     """A fault that the job asked for, and the hosts that could notice it."""
 
     description: str
-    """For example `algo-2 was killed`, `data and dnn were cut off from each other`."""
+    """For example `algo-2 was killed`."""
     at: float
     """Seconds after the job's start."""
     killed_host: str = ""
@@ -90,13 +89,8 @@ def run(
     """Run `job` to its end or deadline. Logs are written to `logs`; nothing remains in the engine.
 
     `collect` maps directories of the hosts to local directories. The files of each host are copied there,
-    into a subdirectory with the host's name. Raises EngineError if this host cannot inject network faults.
+    into a subdirectory with the host's name.
     """
-    if (job.netem or job.partitions) and not engine.host().same_kernel:
-        raise EngineError(
-            "network faults cannot be injected: the engine runs containers on another kernel than this host",
-            hint="run the job on the engine's machine, or use `--kill`",
-        )
     with ExitStack() as stack:
         network = stack.enter_context(engine.network(job.name))
         volumes = {
@@ -110,8 +104,6 @@ def run(
         monitor = _Monitor(hosts, job, logs)
         for host, container in hosts.items():
             container.start(logs / f"{host}.log", partial(on_output, host))
-            if job.netem:
-                container.impair_network(job.netem)
         exits = monitor.wait()
         timed_out = len(exits) < len(hosts) and not monitor.stopped and not monitor.failed
         seconds = monitor.elapsed()
@@ -167,7 +159,6 @@ class _Monitor:
         self._pending_kills = dict(job.kills)
         self._searched: dict[tuple[str, str], int] = {}
         """Position up to which the log of a host does not contain the text of a kill."""
-        self._pending_partitions = list(job.partitions)
         self.faults: list[InjectedFault] = []
         self.ended_at: dict[str, float] = {}
         self.stopped = False
@@ -208,11 +199,6 @@ class _Monitor:
             if host not in exits:
                 self._hosts[host].signal("SIGKILL")
                 self._record_fault(f"{host} was killed", exits, killed=host)
-        for partition in [partition for partition in self._pending_partitions if partition.at <= now]:
-            self._pending_partitions.remove(partition)
-            self._cut_off(partition)
-            description = f"{partition.first} and {partition.second} were cut off from each other"
-            self._record_fault(description, exits)
         if self._job.stop_after is not None and now >= self._job.stop_after and not self.stopped:
             self.stopped = True
             self._deadline = min(self._deadline, now + self._job.stop_grace)
@@ -231,16 +217,6 @@ class _Monitor:
                 # The end of what was read may be the beginning of the text.
                 self._searched[moment, host] = max(0, log.tell() - len(text) + 1)
         return False
-
-    def _cut_off(self, partition: NetworkPartition) -> None:
-        sides = [
-            [self._hosts[host] for host in self._job.hosts_of(name)]
-            for name in (partition.first, partition.second)
-        ]
-        addresses = [[address for host in side if (address := host.address())] for side in sides]
-        for side, others in zip(sides, reversed(addresses), strict=True):
-            for host in side:
-                host.block_addresses(others)
 
     def _record_fault(self, description: str, exits: Mapping[str, ContainerExit], killed: str = "") -> None:
         dead = {*exits, *(fault.killed_host for fault in self.faults), killed}

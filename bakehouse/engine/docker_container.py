@@ -5,17 +5,16 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakehouse.engine import network_faults, tar
+from bakehouse.engine import tar
 from bakehouse.engine.docker_errors import require_client, translate_errors
 from bakehouse.engine.protocol import ContainerExit
-from bakehouse.errors import EngineError
 from bakehouse.util.files import make_directory
 
 if TYPE_CHECKING:
@@ -142,18 +141,6 @@ class DockerContainer:
         _, size, _, free, *_ = output.splitlines()[-1].split()
         return int(free) * 100 < int(size)
 
-    def address(self) -> str:
-        with translate_errors("look up a container's address"):
-            self._container.reload()
-        networks = self._container.attrs["NetworkSettings"]["Networks"]
-        return next((str(network["IPAddress"]) for network in networks.values()), "")
-
-    def impair_network(self, netem: str) -> None:
-        network_faults.impair_network(self._process(), netem)
-
-    def block_addresses(self, addresses: Collection[str]) -> None:
-        network_faults.block_addresses(self._process(), addresses)
-
     def remove(self) -> None:
         for container in (self._container, self._keeper):
             if container is not None:
@@ -166,24 +153,6 @@ class DockerContainer:
                 self._client.wait(_CLIENT_SECONDS)
             except subprocess.TimeoutExpired:
                 self._client.kill()
-
-    def _process(self) -> int:
-        """Return the id of its first process on this machine; 0 after its exit."""
-        with translate_errors("look up a container's process"):
-            self._container.reload()
-        process = int(self._container.attrs["State"]["Pid"])
-        groups = Path(f"/proc/{process}/cgroup")
-        try:
-            is_here = str(self._container.id) in groups.read_text()
-        except OSError:
-            is_here = False
-        if process and not is_here and self._runs():
-            # On this host, the id belongs to another process or to none.
-            raise EngineError(
-                "network faults cannot be injected: the containers do not run on this host",
-                hint="run the job on the engine's machine, or use `--kill`",
-            )
-        return process if is_here else 0
 
     def _await_exit(self) -> None:
         try:

@@ -1,7 +1,7 @@
 """Interface of a container engine; `docker.py` implements it."""
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -131,15 +131,6 @@ class Container(Protocol):
 
     def is_full(self, path: str) -> bool:
         """Return whether a limited mount is full."""
-
-    def address(self) -> str:
-        """Return its address on its network; empty after its exit."""
-
-    def impair_network(self, netem: str) -> None:
-        """Delay and drop packets that it sends, with the arguments of `tc … netem`."""
-
-    def block_addresses(self, addresses: Collection[str]) -> None:
-        """Drop packets from these addresses."""
 
 
 class Engine(Protocol):

@@ -98,7 +98,7 @@ class LocalMirrors:
         return None
 
     def _candidates(self, sha256: str, name: str) -> Iterator[Path]:
-        # Directories of `bake fetch` and caches have files by sha256, so they are not listed.
+        # Directories of `bake build --download-only` and caches have files by sha256, so they are not listed.
         exact = (directory / sha256 / name for directory in self._directories if "/" not in name)
         yield from (path for path in exact if path.is_file() and not path.is_symlink())
         yield from self.named(name)

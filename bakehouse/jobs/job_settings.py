@@ -60,8 +60,6 @@ class LocalSettings:
     """Bytes for each host."""
     volume_bytes: int | None = None
     """Size of the directories that the job writes to, on each host."""
-    netem: str = ""
-    """Delay and loss on the network of each host."""
     stop_grace: int | None = None
     """Seconds between SIGTERM and SIGKILL."""
     sdk: str = ""
@@ -290,7 +288,6 @@ def _local(document: JobDocument, table: _Table) -> LocalSettings:
         cpus=shares,
         memory=table.size("memory"),
         volume_bytes=table.size("volume_size"),
-        netem=table.text("netem"),
         stop_grace=table.number("stop_grace", 0),
         sdk=_path(document, table.text("sdk")),
     )

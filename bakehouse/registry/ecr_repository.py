@@ -1,6 +1,5 @@
 """Repositories of Amazon ECR: creation, comparison with the settings, and lifecycle rules."""
 
-import contextlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -70,10 +69,7 @@ class EcrRepository:
                 self.api.set_repository_policy(**self._arguments, policyText=json.dumps(policy_document))
 
     def differences(self) -> tuple[Reason, ...]:
-        """Return how an existing repository differs from the settings; empty for a missing one.
-
-        Settings that the credentials may not read are not compared.
-        """
+        """Return which tags of an existing repository can move, or cannot; empty for a missing one."""
         try:
             with self.aws.translate_errors(f"describe the repository `{self.name}`"):
                 response = self.api.describe_repositories(repositoryNames=[self.name], **self.owner)
@@ -84,12 +80,7 @@ class EcrRepository:
                 return ()
             raise
         [description] = response["repositories"]
-        clauses = [*_mutability(description, self.moving_tag), *_settings(description, self.creation)]
-        # Settings that the credentials may not read are not compared.
-        for comparison in (self._resource_tags(description), self._lifecycle(), self._pull_policy()):
-            with contextlib.suppress(RegistryAuthError):
-                clauses += comparison
-        return tuple(Reason(clause) for clause in clauses)
+        return tuple(map(Reason, _mutability(description, self.moving_tag)))
 
     def expiring_rule(self, tags: Collection[str]) -> str:
         """Return the lifecycle rule that would expire an image with these tags; empty if none would."""
@@ -99,47 +90,6 @@ class EcrRepository:
             except self.api.exceptions.LifecyclePolicyNotFoundException:
                 return ""
         return expiring_rule(str(response["lifecyclePolicyText"]), tags)
-
-    def _resource_tags(self, description: Mapping[str, Any]) -> Iterator[str]:
-        if not self.creation.tags:
-            return
-        with self.aws.translate_errors("read the tags of the repository"):
-            response = self.api.list_tags_for_resource(resourceArn=description["repositoryArn"])
-        tags = {tag["Key"]: tag["Value"] for tag in response["tags"]}
-        for key, value in sorted(self.creation.tags.items()):
-            if tags.get(key) != value:
-                state = f"is `{tags[key]}`" if key in tags else "is missing"
-                yield f"its tag `{key}` {state}, not `{value}`"
-
-    def _lifecycle(self) -> Iterator[str]:
-        expected = lifecycle_policy(self.creation)
-        if not expected:
-            return
-        with self.aws.translate_errors("read the repository's lifecycle policy"):
-            try:
-                actual = self.api.get_lifecycle_policy(**self._arguments)["lifecyclePolicyText"]
-            except self.api.exceptions.LifecyclePolicyNotFoundException:
-                actual = ""
-        if not actual:
-            yield "it has no lifecycle policy; `untagged_days` or `lifecycle` sets one"
-        elif json.loads(actual) != json.loads(expected):
-            yield "its lifecycle policy differs from `untagged_days` or `lifecycle`"
-
-    def _pull_policy(self) -> Iterator[str]:
-        """Accounts that may not pull. Only ids are compared; conditions are ignored."""
-        if not self.creation.pull_accounts and not self.creation.pull_organization:
-            return
-        with self.aws.translate_errors("read the repository's policy"):
-            try:
-                text = self.api.get_repository_policy(**self._arguments)["policyText"]
-            except self.api.exceptions.RepositoryPolicyNotFoundException:
-                text = ""
-        for account in self.creation.pull_accounts:
-            if account not in text:
-                yield f"its policy does not name the account {account} of `pull_accounts`"
-        organization = self.creation.pull_organization
-        if organization and organization not in text:
-            yield f"its policy does not name the organization {organization} of `pull_organization`"
 
 
 def lifecycle_policy(creation: Creation) -> str:
@@ -212,20 +162,6 @@ def _mutability(description: Mapping[str, Any], moving_tag: str) -> Iterator[str
 
 def _matches(patterns: Collection[str], tag: str) -> bool:
     return any(fnmatchcase(tag, pattern) for pattern in patterns)
-
-
-def _settings(description: Mapping[str, Any], creation: Creation) -> Iterator[str]:
-    scans = bool(description.get("imageScanningConfiguration", {}).get("scanOnPush"))
-    if creation.scan_on_push and not scans:
-        yield "it does not scan on push, but `scan_on_push` is set"
-    actual = description.get("encryptionConfiguration", {})
-    expected = _encryption(creation.encryption) if creation.encryption else {}
-    if expected and (
-        actual.get("encryptionType", "AES256") != expected["encryptionType"]
-        or expected.get("kmsKey") not in (None, actual.get("kmsKey"))
-    ):
-        encryption = actual.get("kmsKey") or actual.get("encryptionType", "AES256")
-        yield f"it is encrypted with {encryption}, not with {creation.encryption}; this cannot be changed"
 
 
 def expiring_rule(policy: str, tags: Collection[str]) -> str:

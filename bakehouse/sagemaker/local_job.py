@@ -22,7 +22,6 @@ from bakehouse.cluster.job import (
 )
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.job_runner import OutputHandler
-from bakehouse.engine import network_faults
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Reason, UsageError
 from bakehouse.jobs import code_archive, model_trainer
@@ -210,28 +209,13 @@ def run(
 
 
 def _check_faults(job: TrainingJob) -> None:
-    """Check that the targets of injected faults exist, and that this machine can inject them."""
+    """Check that the hosts to kill exist."""
     for host in job.kills:
         if host not in job.host_names:
             raise UsageError(
                 f"can't kill `{host}`, which is not a host of this job",
                 hint=f"choose from {', '.join(job.host_names)}",
             )
-    groups = [group.name for group in job.groups] if job.is_heterogeneous else []
-    names = (*groups, *job.host_names)
-    for partition in job.partitions:
-        for name in (partition.first, partition.second):
-            if name not in names:
-                raise UsageError(
-                    f"can't partition `{name}`, which is not a group or host of this job",
-                    hint=f"choose from {', '.join(names)}",
-                )
-        if {*job.hosts_of(partition.first)} & {*job.hosts_of(partition.second)}:
-            raise UsageError(
-                f"can't partition `{partition.first}` and `{partition.second}`, which have a common host",
-                hint="use two groups, or two hosts",
-            )
-    network_faults.require(job.netem, cuts=bool(job.partitions))
 
 
 def _add_launcher(

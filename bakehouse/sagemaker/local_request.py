@@ -54,7 +54,6 @@ def local_request(given: GivenJob, job: TrainingJob, gpus: int = 0) -> RunReques
         channel_groups={name: groups for name, groups in spec.channels.items() if groups},
         memory=local.memory,
         volume_bytes=local.volume_bytes,
-        netem=local.netem,
         deadline=float(_TIME_LIMIT if spec.max_run is None else spec.max_run),
         stop_grace=job.stop_grace if local.stop_grace is None else float(local.stop_grace),
     )

@@ -16,7 +16,7 @@ from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.cli.fetch import FetchProgress
+from bakehouse.cli.download import FetchProgress
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, UsageError
 from bakehouse.fetch.cache import FileCache
@@ -221,7 +221,8 @@ missing:
   src-2.tar.gz                  for two
   bakehouse/debian:12-00000000  base of two
 
-hint: run `bake fetch one two --to {tmp_path}` with a network, then use `--offline --from {tmp_path}`
+hint: run `bake build one two --download-only --to {tmp_path}` with a network, then use \
+`--offline --from {tmp_path}`
 """
     )
     assert machine.server.requests == []
@@ -248,8 +249,8 @@ missing:
   {base.pinned}  base of one
   vendor/cuda:1-devel{" " * (len(base.pinned) - 19)}  base of one
 
-hint: run `bake fetch one --to DIRECTORY` with a network, then use `--offline --from DIRECTORY`; \
-pull bases with `docker pull`
+hint: run `bake build one --download-only --to DIRECTORY` with a network, then use \
+`--offline --from DIRECTORY`; pull bases with `docker pull`
 """
     )
 
@@ -265,7 +266,7 @@ def test_the_directory_to_fetch_into_is_one_that_a_shell_takes(
         machine.fetch(offline=True, source=source if "://" in source else str(tmp_path / source))
     to = directory.format(tmp_path)
     assert caught.value.diagnostics[0].hint == (
-        f"run `bake fetch one two --to {to}` with a network, then use `--offline --from {to}`"
+        f"run `bake build one two --download-only --to {to}` with a network, then use `--offline --from {to}`"
     )
 
 
@@ -484,5 +485,5 @@ def test_a_directory_that_was_named_and_is_not_there_is_refused(machine: Gatheri
         pass
     assert failure_text(caught.value.diagnostics[0]) == (
         f"error: `{tmp_path}/none` is not a directory or a mirror URL\n\n"
-        "hint: create one with `bake fetch IMAGE --to DIRECTORY`\n"
+        "hint: create one with `bake build IMAGE --download-only --to DIRECTORY`\n"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.cli import job_options, main
-from bakehouse.cluster.job import Group, NetworkPartition
+from bakehouse.cluster.job import Group
 from bakehouse.errors import Diagnostic, UsageError
 
 HERE = str(Path(__file__).parent)
@@ -31,8 +31,6 @@ def test_groups_have_the_names_that_sagemaker_allows() -> None:
     )
     name = "données: A=1, @home"
     assert job_options.named_groups([f"{name}=ml.c5.xlarge:2"]) == (Group(name, "ml.c5.xlarge", 2),)
-    [partition] = job_options.partitions(["data_group,algo-3@10s"])
-    assert (partition.first, partition.second) == ("data_group", "algo-3")
 
 
 def test_a_name_is_given_once() -> None:
@@ -69,13 +67,6 @@ def test_what_dies_and_when() -> None:
         "algo-1": 0.5,
         "algo-3": "step 1/2",
     }
-
-
-def test_what_is_cut_off_from_what_and_when() -> None:
-    assert job_options.partitions(["data,dnn@10s", "algo-1,algo-2@0.5"]) == (
-        NetworkPartition("data", "dnn", 10.0),
-        NetworkPartition("algo-1", "algo-2", 0.5),
-    )
 
 
 @pytest.mark.parametrize(
@@ -131,11 +122,6 @@ def test_what_is_cut_off_from_what_and_when() -> None:
             lambda: job_options.command("echo 'a", ""),
             "`--command` cannot be split into words: No closing quotation",
             "quote it as in a shell",
-        ),
-        (
-            lambda: job_options.partitions(["data@10s"]),
-            "`--partition data@10s` does not name two groups and a time",
-            "write `--partition data,dnn@10s`, or hosts if the name of a group contains `,` or `@`",
         ),
     ],
 )

@@ -270,13 +270,6 @@ def test_how_long_the_others_took_to_notice_a_loss() -> None:
     assert job_report.hint == "set time-outs in the script: algo-3 did not notice the failure"
 
 
-def test_a_failure_after_a_partition_is_reported_as_its_consequence() -> None:
-    loss = InjectedFault("data and dnn were cut off from each other", 2.0, witnesses=("algo-2",))
-    job_report = report(JOB, replace(failed(), faults=(loss,)), DIRECTORY)
-
-    assert job_report.hint == "this run caused the failure: data and dnn were cut off from each other"
-
-
 def test_sockets_between_hosts_with_efa_are_a_failure() -> None:
     job = replace(JOB, groups=(Group("dnn", "ml.p4d.24xlarge", 2),), seed=7)
     log = "x [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/1\n"

@@ -3,14 +3,11 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
-
-import pytest
+from typing import cast
 
 from bakehouse.cluster import job_runner
-from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous, input_files
-from bakehouse.engine.protocol import Container, ContainerSpec, EngineHost
-from bakehouse.errors import EngineError
+from bakehouse.cluster.job import Group, TrainingJob, homogeneous, input_files
+from bakehouse.engine.protocol import Container, ContainerSpec
 from tests.support.fake_engine import DIGEST, FakeEngine, Run
 
 JOB = TrainingJob(
@@ -230,24 +227,6 @@ def test_a_copy_of_a_directory_is_a_channel(tmp_path: Path) -> None:
     assert "more" in str(config("inputdataconfig", replace(JOB, channel_directories={"more": "/data"})))
 
 
-@pytest.mark.parametrize(
-    "faults", [{"netem": "loss 1%"}, {"partitions": (NetworkPartition("algo-1", "algo-2", 1.0),)}]
-)
-def test_an_engine_on_another_kernel_gets_no_network_faults(tmp_path: Path, faults: dict[str, Any]) -> None:
-    engine = FakeEngine(lambda spec: Run())
-    engine.shared = EngineHost("192.0.2.254", "127.0.0.1")
-
-    with pytest.raises(EngineError) as caught:
-        job_runner.run(engine, replace(JOB, **faults), tmp_path)
-
-    [problem] = caught.value.diagnostics
-    assert problem.message == (
-        "network faults cannot be injected: the engine runs containers on another kernel than this host"
-    )
-    assert problem.hint == "run the job on the engine's machine, or use `--kill`"
-    assert engine.specs == []
-
-
 def test_a_channel_of_a_group_is_on_its_hosts_alone(tmp_path: Path) -> None:
     channels = {"images": "/images", "labels": "/labels"}
     job = replace(
@@ -358,28 +337,6 @@ def test_a_loss_is_noted_with_those_who_could_notice(tmp_path: Path) -> None:
         "algo-2",
         ("algo-1",),
     )
-
-
-def test_groups_that_are_cut_off_refuse_each_other_s_addresses(tmp_path: Path) -> None:
-    job = replace(
-        JOB, groups=GROUPS, seed=None, partitions=(NetworkPartition("data", "dnn", 0.0),), deadline=0.5
-    )
-    hosts = {host: Run(None) for host in job.host_names}
-
-    end = job_runner.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
-
-    assert [loss.description for loss in end.faults] == ["data and dnn were cut off from each other"]
-    addresses = {host: run.address() for host, run in hosts.items()}
-    assert hosts["algo-1"].refused == hosts["algo-2"].refused == [addresses["algo-3"]]
-    assert hosts["algo-3"].refused == [addresses["algo-1"], addresses["algo-2"]]
-
-
-def test_every_host_s_network_is_disturbed_from_the_start(tmp_path: Path) -> None:
-    hosts = {"algo-1": Run(), "algo-2": Run()}
-
-    job_runner.run(FakeEngine(lambda spec: hosts[spec.hostname]), replace(JOB, netem="delay 1ms"), tmp_path)
-
-    assert {run.netem for run in hosts.values()} == {"delay 1ms"}
 
 
 def test_what_a_job_fills_has_only_so_much_room(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Containers of the docker SDK: starts that fail, and removal."""
 
-import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,33 +93,6 @@ def test_a_program_that_the_image_lacks_is_an_exit(tmp_path: Path) -> None:
 def test_another_reason_against_a_start_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(EngineError):
         DockerContainer(WithoutProgram("no space left")).start(tmp_path / "log")  # type: ignore[arg-type]
-
-
-class RunningContainer:
-    """Fake container with a process number, of this host or of another."""
-
-    id = "c0ffee"
-
-    def __init__(self, process: int, *, running: bool = True) -> None:
-        self.attrs = {"State": {"Pid": process, "Running": running}}
-
-    def reload(self) -> None:
-        """Do nothing."""
-
-
-def test_a_process_of_another_container_gets_no_network_fault() -> None:
-    container = DockerContainer(RunningContainer(os.getpid()))  # type: ignore[arg-type]
-
-    with pytest.raises(EngineError) as caught:
-        container.impair_network("loss 1%")
-
-    [problem] = caught.value.diagnostics
-    assert problem.message == "network faults cannot be injected: the containers do not run on this host"
-    assert problem.hint == "run the job on the engine's machine, or use `--kill`"
-
-
-def test_a_container_that_has_ended_gets_no_network_fault() -> None:
-    DockerContainer(RunningContainer(0, running=False)).block_addresses(["192.0.2.1"])  # type: ignore[arg-type]
 
 
 class Running:

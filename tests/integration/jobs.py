@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous
+from bakehouse.cluster.job import Group, TrainingJob, homogeneous
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.pipeline.run import run_job
 from bakehouse.plan.workspace import Workspace
@@ -35,7 +35,6 @@ class Case:
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     kills: Mapping[str, float | str] = field(default_factory=dict)
     """Hosts that die, or groups whose first host does, and when: seconds, or a text in the log."""
-    cuts: tuple[NetworkPartition, ...] = ()
     room: int | None = None
     memory: int | None = None
     deadline: float = 400.0
@@ -63,7 +62,6 @@ def run(workspace: Workspace, name: str, case: Case) -> JobReport:
         deadline=case.deadline,
         stop_after=case.stop_after,
         stop_grace=case.stop_grace,
-        partitions=case.cuts,
         volume_bytes=case.room,
     )
     job = replace(job, kills={job.hosts_of(name)[0]: at for name, at in case.kills.items()})

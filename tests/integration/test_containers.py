@@ -230,47 +230,6 @@ def test_a_mount_with_little_room_is_full_and_can_be_read_when_its_container_has
         assert not container.is_full("/opt/ml/output")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can enter a container's network")
-def test_an_address_that_is_refused_is_heard_of_no_more(
-    engine: DockerEngine, digest: str, tmp_path: Path
-) -> None:
-    serve = (
-        "import socket\n"
-        "waiting = socket.create_server(('', 80))\n"
-        "print('ready', flush=True)\n"
-        "while True:\n"
-        "    waiting.accept()[0].close()\n"
-    )
-    ask = (
-        "import socket, time\n"
-        "while True:\n"
-        "    try:\n"
-        "        socket.create_connection(('algo-2', 80), timeout=2).close()\n"
-        "    except TimeoutError:\n"
-        "        print('silence', flush=True)\n"
-        "        break\n"
-        "    print('reached', flush=True)\n"
-        "    time.sleep(0.2)\n"
-    )
-    serving = ContainerSpec(digest, ("python3", "-c", serve), hostname="algo-2")
-    asking = ContainerSpec(digest, ("python3", "-c", ask), hostname="algo-1")
-    with (
-        engine.network("job") as network,
-        engine.container(replace(serving, network=network)) as other,
-        engine.container(replace(asking, network=network)) as container,
-    ):
-        other.start(tmp_path / "other")
-        until_said(other, "ready")
-        container.start(tmp_path / "log")
-        until_said(container, "reached")
-        container.block_addresses([other.address()])
-
-        assert container.wait(60) == ContainerExit(0)
-        *reached, last = container.stdout().splitlines()
-        assert set(reached) == {"reached"}
-        assert last == "silence"
-
-
 def test_what_a_killed_run_left_is_swept_and_a_living_one_s_is_not(
     engine: DockerEngine, digest: str, tmp_path: Path
 ) -> None:

@@ -1,14 +1,13 @@
 """Repositories as the settings want them, against moto."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bakehouse.catalog.registry_settings import Creation
 from bakehouse.registry.ecr import EcrRegistry
-from bakehouse.registry.ecr_repository import lifecycle_policy, pull_policy
+from bakehouse.registry.ecr_repository import pull_policy
 from bakehouse.util.aws import Aws
 from tests.support.ecr import EcrStub
 
@@ -116,35 +115,6 @@ def test_an_exception_that_lets_releases_move_is_reported(ecr_stub: EcrStub, nam
     )
     assert differences(ecr_stub, name) == [
         "an exception to its immutability matches releases, so their tags can be moved"
-    ]
-
-
-def test_differences_from_the_settings_are_reported_and_kept(ecr_stub: EcrStub, name: str) -> None:
-    registry(ecr_stub, Creation(tags={"team": "web"})).create_repository(name, "mpi-cpu")
-    creation = replace(CREATION, tags={"team": "ml", "cost": "7"})
-    registry(ecr_stub, creation).create_repository(name, "mpi-cpu")
-    assert differences(ecr_stub, name, creation) == [
-        "it does not scan on push, but `scan_on_push` is set",
-        f"it is encrypted with AES256, not with {KEY}; this cannot be changed",
-        "its tag `cost` is missing, not `7`",
-        "its tag `team` is `web`, not `ml`",
-        "it has no lifecycle policy; `untagged_days` or `lifecycle` sets one",
-        "its policy does not name the account 210987654321 of `pull_accounts`",
-        "its policy does not name the organization o-a1b2c3d4e5 of `pull_organization`",
-    ]
-
-
-def test_a_missing_or_different_lifecycle_policy_is_reported(ecr_stub: EcrStub, name: str) -> None:
-    registry(ecr_stub, Creation()).create_repository(name, "mpi-cpu")
-    creation = Creation(untagged_days=14)
-    assert differences(ecr_stub, name, creation) == [
-        "it has no lifecycle policy; `untagged_days` or `lifecycle` sets one"
-    ]
-    ecr_stub.client.put_lifecycle_policy(
-        repositoryName=name, lifecyclePolicyText=lifecycle_policy(Creation(untagged_days=3))
-    )
-    assert differences(ecr_stub, name, creation) == [
-        "its lifecycle policy differs from `untagged_days` or `lifecycle`"
     ]
 
 

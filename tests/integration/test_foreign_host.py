@@ -39,7 +39,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = directory / "pyproject.toml"
     settings.write_text('[tool.bakehouse]\nrecipes = ["recipes"]\n')
     environment = os.environ | {"PYTHONPATH": str(HOME)}
-    subprocess.run([*BAKE, "fetch", IMAGE, "--to", "files"], cwd=directory, env=environment, check=True)
+    subprocess.run(
+        [*BAKE, "build", IMAGE, "--download-only", "--to", "files"],
+        cwd=directory,
+        env=environment,
+        check=True,
+    )
     settings.write_text(settings.read_text() + 'mirrors = ["files"]\n')
     return directory
 
@@ -84,7 +89,9 @@ def test_the_demo_ends_with_an_image_uri(engine: DaemonPaths) -> None:
         subprocess.run(["git", "clone", "--quiet", HOME, checkout], check=True)
         # Some machines have PyTorch, but do not reach its index.
         subprocess.run(
-            [*BAKE, "fetch", "pytorch-cpu", "--to", host.directory / "files"], cwd=HOME, check=True
+            [*BAKE, "build", "pytorch-cpu", "--download-only", "--to", host.directory / "files"],
+            cwd=HOME,
+            check=True,
         )
         settings = checkout / "pyproject.toml"
         table = "[tool.bakehouse]\n"

@@ -70,7 +70,7 @@ NOT_RUN = (
     (r"…", "has a part that the reader fills in"),
 )
 """Commands, and why they are not run."""
-SLOW = re.compile(r"bake (build|smoke|run|push|release|promote|sizes|reproduce|rehearse|demo|fetch)\b")
+SLOW = re.compile(r"bake (build|smoke|run|push|release|promote|sizes|reproduce|rehearse|demo)\b")
 """Commands that build an image, or need one."""
 AWS = re.compile(
     r"^[^#]*--registry (ecr|team|\d{12})|^[^#]*s3://our-bucket|^aws |^bake launch |--job failed\.json"

@@ -50,7 +50,7 @@ def contents(host: str = "") -> list[object]:
 
 def test_two_images_without_a_network_are_those_that_a_network_gives(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
-    bake("fetch", *IMAGES, "--to", str(disk))
+    bake("build", *IMAGES, "--download-only", "--to", str(disk))
     bake("build", *IMAGES)
     with_network = contents()
 

@@ -135,7 +135,7 @@ def test_what_steps_add_to_a_pulled_base_is_locked_and_built_when_the_mirror_has
         ("house-editor",): ["house-common", "house-editor"],
     }
     assert {deb.url.partition("/pool")[0] for deb in lock.debs} == {mirror.url}
-    bake("fetch", image, "--to", "files")
+    bake("build", image, "--download-only", "--to", "files")
 
     mirror.has("2.0")
     pinned = f"{vendor_base['reference']}@{vendor_base['digest']}"

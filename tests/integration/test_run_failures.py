@@ -9,7 +9,7 @@ import docker
 import pytest
 
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.cluster.job import NetworkPartition, TrainingJob, homogeneous, input_files
+from bakehouse.cluster.job import TrainingJob, homogeneous, input_files
 from bakehouse.cluster.job_report import JobReport, Status, text
 from bakehouse.errors import UsageError
 from bakehouse.pipeline.run import run_job
@@ -93,7 +93,6 @@ CASES = {
     ),
     "killed-mpi": Case(groups=homogeneous(2), distribution=MPI, kills={"algo-2": "4 ranks"}),
     "raises-mpi": Case(groups=homogeneous(2), distribution=MPI),
-    "cut-off": Case(groups=DATA_AND_DNN, cuts=(NetworkPartition("data", "dnn", 0.0),)),
     "exits-3-mpi": Case(distribution=MPI),
     "memory-mpi": Case(distribution=MPI, memory=400_000_000),
     "no-such-name-mpi": Case(distribution=MPI),
@@ -246,19 +245,6 @@ def test_train_exits_with_a_code_without_a_mounted_output(
     assert end == exit_code
 
 
-def test_groups_that_are_cut_off_reach_each_other_no_more(reports: dict[str, JobReport]) -> None:
-    report = reports["cut-off"]
-    [loss] = report.losses
-
-    assert report.status is Status.FAILED
-    assert loss.what == "data and dnn were cut off from each other"
-    assert {(other.host, other.end) for other in loss.others} == {("algo-1", "exit 1"), ("algo-2", "exit 1")}
-    assert (report.cause, report.hint) == (
-        f"a connection from {report.failed_host} timed out",
-        "this run caused the failure: data and dnn were cut off from each other",
-    )
-
-
 def test_what_was_written_before_a_disk_was_full_comes_back(reports: dict[str, JobReport]) -> None:
     weights = reports["full"].folder / "model/algo-1/weights"
 
@@ -306,11 +292,6 @@ def test_nothing_is_left_of_jobs_that_failed(reports: dict[str, JobReport]) -> N
             Case(groups=DATA_AND_DNN, distribution=MPI | {"instance_groups": ["data", "dnn"]}),
             "error: `distribution.instance_groups` contains 2 groups\n"
             "\nhint: keep one, because SageMaker starts a launcher in one group only\n",
-        ),
-        (
-            Case(groups=DATA_AND_DNN, kills={"algo-1": 1.0}, cuts=(NetworkPartition("data", "gpu", 1.0),)),
-            "error: can't partition `gpu`, which is not a group or host of this job\n"
-            "\nhint: choose from data, dnn, algo-1, algo-2\n",
         ),
     ],
 )

@@ -49,7 +49,7 @@ COMMANDS = (
 )
 """Commands that succeed."""
 REFUSED = (
-    ("fetch", "tool", "--to", "files"),
+    ("build", "tool", "--download-only", "--to", "files"),
     ("releases", "--verify"),
     ("follow", "job", "--region", "eu-west-1"),
     ("report", "--to", "s3://bucket/report"),

@@ -12,7 +12,7 @@ import pytest
 from bakehouse.catalog import source_tree
 from bakehouse.catalog.source_tree import SourceTree
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous, job_name
+from bakehouse.cluster.job import Group, TrainingJob, homogeneous, job_name
 from bakehouse.errors import UsageError
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.distribution import Framework
@@ -166,28 +166,6 @@ def test_a_host_that_is_not_there_can_not_be_killed(instance_tree: Tree) -> None
     assert failure_text(caught.value.diagnostics[0]) == (
         "error: can't kill `algo-3`, which is not a host of this job\n\nhint: choose from algo-1, algo-2\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("cut", "message"),
-    [
-        (
-            NetworkPartition("data", "dmm", 1.0),
-            "error: can't partition `dmm`, which is not a group or host of this job\n"
-            "\nhint: choose from data, dnn, algo-1, algo-2, algo-3\n",
-        ),
-        (
-            NetworkPartition("data", "data", 1.0),
-            "error: can't partition `data` and `data`, which have a common host\n"
-            "\nhint: use two groups, or two hosts\n",
-        ),
-    ],
-)
-def test_what_can_not_be_cut_off(instance_tree: Tree, cut: NetworkPartition, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        prepared(instance_tree, groups=GROUPS, partitions=(cut,))
-
-    assert failure_text(caught.value.diagnostics[0]) == message
 
 
 @pytest.mark.parametrize(

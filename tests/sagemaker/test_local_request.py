@@ -142,17 +142,17 @@ def test_settings_of_the_hosts(workspace: Workspace, data: Path) -> None:
         "groups: {a: {instance_type: ml.c5.xlarge}, b: {instance_type: ml.c5.xlarge, instance_count: 2}}\n"
         "channels: {train: {source: data, groups: [a]}}\n"
         "launcher: mpirun\n"
-        "local: {cpus: {a: 0.5}, memory: 2g, volume_size: 512m, stop_grace: 0, netem: delay 1ms}\n"
+        "local: {cpus: {a: 0.5}, memory: 2g, volume_size: 512m, stop_grace: 0}\n"
     )
     given = read_job(workspace, "", "job.yaml", JobSpec())
-    assert given.local == LocalSettings({"a": 0.5}, 2 * 2**30, 512 * 2**20, "delay 1ms", 0)
+    assert given.local == LocalSettings({"a": 0.5}, 2 * 2**30, 512 * 2**20, 0)
     request = local_request(given, TrainingJob(), gpus=1)
     job = request.job
 
     assert job.groups == (Group("a", "ml.c5.xlarge", 1, 0.5, 1), Group("b", "ml.c5.xlarge", 2, None, 1))
     assert request.distribution == {"mpi": {"enabled": True}}
     assert (job.channel_directories, job.channel_groups) == ({"train": str(data)}, {"train": ("a",)})
-    assert (job.memory, job.volume_bytes, job.stop_grace, job.netem) == (2**31, 2**29, 0.0, "delay 1ms")
+    assert (job.memory, job.volume_bytes, job.stop_grace) == (2**31, 2**29, 0.0)
     assert job.deadline == 3600.0
 
 

@@ -1,7 +1,7 @@
 """A container engine of a few lines: its containers end as the test says."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +39,6 @@ class Run:
     signals: list[str] = field(default_factory=list)
     full: tuple[str, ...] = ()
     refused: list[str] = field(default_factory=list)
-    netem: str = ""
 
     def start(self, log: Path, listen: Callable[[bytes], None] = lambda chunk: None) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -82,15 +81,6 @@ class Run:
 
     def is_full(self, path: str) -> bool:
         return path in self.full
-
-    def address(self) -> str:
-        return f"address {id(self)}"
-
-    def impair_network(self, netem: str) -> None:
-        self.netem = netem
-
-    def block_addresses(self, addresses: Collection[str]) -> None:
-        self.refused += addresses
 
 
 class FakeEngine:

@@ -47,26 +47,15 @@ def render(context: Context, images: str, check: bool = False) -> None:
         show(rendering.summary(selection, rendering.write(selection, report)))
 
 
-@bake_task("images", help={"images": IMAGES, "to": "download into this directory; it can serve as a mirror"})
-def fetch(context: Context, images: str, to: str = "") -> None:
-    """
-    Download the files that images are built from, into the cache or a directory.
-
-    bake fetch pytorch-cpu
-    bake fetch '*' --to /media/disk
-    """
-    from bakehouse.cli import fetch as download
-
-    show(download.run(select_images(images), report, sys.stderr, to))
-
-
 @bake_task(
     "images",
     help={
         "images": f"{IMAGES}; also bases that Bakehouse makes, such as debian-12",
         "offline": "use no network: every file must be in the cache, in --from or in a mirror directory",
-        "from": "a directory filled by `fetch --to`, or another mirror, to search first",
+        "from": "a directory filled by `--download-only --to`, or another mirror, to search first",
         "builder": BUILDER,
+        "download-only": "download the files that the images are built from, and build nothing",
+        "to": "with --download-only, the directory to download to, which can be a mirror; default: the cache",
         "json": JSON_BUILD,
     },
 )
@@ -76,6 +65,8 @@ def build(
     offline: bool = False,
     from_: str = "",
     builder: str = "",
+    download_only: bool = False,
+    to: str = "",
     json: bool = False,
 ) -> None:
     """
@@ -88,12 +79,19 @@ def build(
     bake build pytorch-cpu --offline --from /media/disk
     bake build pytorch-cpu --builder build-farm
     bake build debian-12
+    bake build '*' --download-only --to /media/disk
     """
     from bakehouse.builder.build_context import BuildOptions
-    from bakehouse.cli import json_report, tables
+    from bakehouse.cli import download, json_report, tables
+    from bakehouse.errors import UsageError
     from bakehouse.pipeline import build as pipeline
     from bakehouse.plan.workspace import select
 
+    if to and not download_only:
+        raise UsageError("`--to` needs `--download-only`")
+    if download_only:
+        show(download.run(select_images(images), report, sys.stderr, to))
+        return
     options = BuildOptions(from_, offline, tuple(split(builder)))
     workspace, words = open_project(images), split(images)
     bases = pipeline.named_bases(workspace, words)

@@ -44,7 +44,6 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
     "Build": (
         build.lock,
         build.render,
-        build.fetch,
         build.build,
         build.sizes,
     ),

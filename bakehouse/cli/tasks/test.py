@@ -181,7 +181,7 @@ def _results_command(image: str, runner: str, results: Path, options: "SmokeOpti
 @bake_task(
     "image",
     name="run",
-    iterable=[*job_arguments.lists(job_arguments.LOCAL), "kill", "partition"],
+    iterable=[*job_arguments.lists(job_arguments.LOCAL), "kill"],
     help={
         **job_arguments.help_of(job_arguments.LOCAL),
         "image": "an image of a recipe, or any image that the engine has; default: that of --job",
@@ -189,7 +189,6 @@ def _results_command(image: str, runner: str, results: Path, options: "SmokeOpti
         "gpus": "GPUs of this machine for each host, or some to deal out as `device=0,2`; no GPU is shared",
         "stop-after": "seconds until the job is stopped like StopTrainingJob: SIGTERM, then SIGKILL",
         "kill": "`algo-2@10s`, or once a text is in the log `algo-2@/TEXT/`: kill this host; repeatable",
-        "partition": "`data,dnn@10s`: drop all packets between these groups or hosts; repeatable",
         "seed": "assign hosts to groups as an earlier run did",
         "log": "log of the failed job of --job: a file, an export of CloudWatch, or - for standard input",
         "json": JSON,
@@ -201,7 +200,6 @@ def run_training_job(
     line: "JobSpec",
     job: str,
     kill: list[str],
-    partition: list[str],
     image: str = "",
     command: str = "",
     gpus: str = "",
@@ -241,7 +239,6 @@ def run_training_job(
         command=job_options.command(command, line.entry_point),
         stop_after=None if seconds is None else float(seconds),
         kills=job_options.kills(kill),
-        partitions=job_options.partitions(partition),
         seed=job_arguments.given(seed),
     )
     request = local_request(given, faults, 0 if faults.gpu_ids else len(ids))

@@ -21,8 +21,6 @@ _PUSH = (
     "ecr:ListImages",
     "ecr:DescribeImages",
     "ecr:DescribeRepositories",
-    "ecr:ListTagsForResource",
-    "ecr:GetRepositoryPolicy",
     "ecr:GetLifecyclePolicy",
 )
 _CREATE = ("ecr:CreateRepository", "ecr:TagResource", "ecr:PutLifecyclePolicy", "ecr:SetRepositoryPolicy")

@@ -56,9 +56,6 @@ class ScannerReport:
     """Number of findings that the report itself states to be without impact."""
 
 
-_Findings = Iterable[tuple[ScannedPackage, Vulnerability]]
-
-
 def load(path: Path) -> ScannerReport:
     """Read a report. Raises RecipeError."""
     try:

@@ -1,11 +1,11 @@
-"""The task `fetch`: which images of a pattern it fetches for, and where to."""
+"""`build --download-only`: which images of a pattern it downloads for, and where to."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from bakehouse.cli import fetch
+from bakehouse.cli import download
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import UsageError
 from bakehouse.plan.model import Image
@@ -25,7 +25,7 @@ def images(*unknown: str) -> list[Image]:
 
 
 def selected_names(patterns: Sequence[str], *unknown: str) -> tuple[str, str]:
-    selected, note = fetch.select_fetchable(images(*unknown), patterns)
+    selected, note = download.select_fetchable(images(*unknown), patterns)
     return " ".join(image.name for image in selected), note
 
 
@@ -47,7 +47,7 @@ def test_what_is_named_is_not_left_out() -> None:
 def test_a_place_that_takes_no_files_is_refused_first(tmp_path: Path, target: str, reason: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError) as caught:
-        fetch._writable(tmp_path / target)
+        download._writable(tmp_path / target)
     assert failure_text(caught.value.diagnostics[0]) == (
         f"error: cannot write to `{tmp_path}/{target}`: {reason}\n\n"
         "hint: `--to` takes a directory, which is created if needed\n"

@@ -1,4 +1,4 @@
-"""The `fetch` task: downloads the files of images into the cache or a directory."""
+"""`build --download-only`: downloads the files of images into the cache or a directory."""
 
 import os
 import time
