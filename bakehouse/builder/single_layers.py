@@ -1,0 +1,131 @@
+"""Layers that are built one by one, without the images that they belong to: for the digest of each.
+
+A layer that an image only links depends on none below it, so its copy onto an empty image is the same layer.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from bakehouse.builder.bake import bake_with_inputs, target_of
+from bakehouse.builder.build_context import BuildContext
+from bakehouse.builder.stub_plan import is_unavailable
+from bakehouse.engine import buildx
+from bakehouse.engine.buildkit_errors import ImagesFailed
+from bakehouse.errors import Diagnostic
+from bakehouse.fetch.required_files import RequiredFile, files_of
+from bakehouse.plan import dockerfile
+from bakehouse.plan.image_layer import ImageLayer
+from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.util import dockerfile_reader
+from bakehouse.util.oci import Digest
+
+_REPOSITORY = "bakehouse/layer"
+_STEPS = ("ADD", "COPY", "RUN", "WORKDIR")
+
+
+@dataclass(frozen=True, slots=True)
+class SingleLayer:
+    """A linked layer of an image that can be built from real files."""
+
+    image: Image
+    layer: ImageLayer
+    dockerfile: str
+    """The Dockerfile of the image, with a last stage that has this layer only."""
+    files: frozenset[RequiredFile] = frozenset()
+    """Files that its stages download, except those of the base and the toolchain."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.image.name}:{self.layer.stages[0]}"
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """Bytes to download, and the number of stages."""
+        return sum(file.bytes or 0 for file in self.files), len(self.layer.stages)
+
+    @property
+    def reference(self) -> str:
+        return f"{_REPOSITORY}:{self.layer.key}"
+
+
+def single_layers(images: Iterable[Image], known: Collection[str]) -> tuple[SingleLayer, ...]:
+    """Return the layers that can be built and whose keys are not known, each once, the cheapest first."""
+    found: dict[str, SingleLayer] = {}
+    for image in images:
+        if isinstance(image.base, BootstrappedBase) and image.rendered:
+            for item in _of_image(image, {*known, *found}):
+                found[item.layer.key] = item
+    return tuple(sorted(found.values(), key=lambda item: (item.cost, item.name)))
+
+
+def _of_image(image: Image, known: Collection[str]) -> Iterator[SingleLayer]:
+    assert image.rendered
+    text = image.rendered[dockerfile.FILE].decode()
+    lines = text.splitlines(keepends=True)
+    instructions = [*dockerfile_reader.instructions(text)]
+    last = max(number for number, step in enumerate(instructions) if step.keyword == "FROM")
+    ends = [*(step.line - 1 for step in instructions[last + 2 :]), len(lines)]
+    steps = [
+        (step, "".join(lines[step.line - 1 : end]))
+        for step, end in zip(instructions[last + 1 :], ends, strict=True)
+        if step.keyword in _STEPS
+    ]
+    head = "".join(lines[: instructions[last].line - 1])
+    for layer, (step, copy) in zip(image.layer_keys, steps, strict=True):
+        stages = [stage for stage in image.stages if {stage.name, stage.wheels_stage} & {*layer.stages}]
+        is_open = any(is_unavailable(file) for stage in stages for file in stage.artifacts.values())
+        is_linked = "--link" in step.flags and bool(layer.stages)
+        if is_linked and layer.is_pinned and layer.key and layer.key not in known and not is_open:
+            files = frozenset(file for stage in stages for file in files_of(stage))
+            yield SingleLayer(image, layer, f"{head}FROM scratch AS single-layer\n{copy}", files)
+
+
+def groups(layers: Sequence[SingleLayer], count: int, size: int) -> Iterator[list[SingleLayer]]:
+    """Yield groups of at most `count` layers, which download at most `size` bytes if they are several."""
+    group: list[SingleLayer] = []
+    for item in layers:
+        files = {file for each in [*group, item] for file in each.files}
+        if group and (len(group) == count or sum(file.bytes or 0 for file in files) > size):
+            yield group
+            group = []
+        group.append(item)
+    if group:
+        yield group
+
+
+def build(
+    group: Sequence[SingleLayer], context: BuildContext, failures: list[Diagnostic]
+) -> Mapping[SingleLayer, Digest]:
+    """Build the layers of a group, and return the digests of the results in the engine's store."""
+
+    def on_failure(error: ImagesFailed, remaining: Sequence[buildx.Target]) -> None:
+        failures.extend(error.diagnostics)
+
+    users = {file: tuple(item.name for item in group if file in item.files) for item in group for file in item.files}
+    required = context.downloads.required
+    required = replace(required, images={**required.images, **users})
+    context = replace(context, downloads=replace(context.downloads, required=required))
+    images = buildx.bake_with_retries(
+        [_target(item, context.project.output) for item in group],
+        partial(bake_with_inputs, context=context),
+        on_failure,
+        context.restart_engine,
+        context.progress.report,
+    )
+    return {item: images[item.name].stored for item in group if item.name in images}
+
+
+def _target(item: SingleLayer, output: Path) -> buildx.Target:
+    target = target_of(item.image, output)
+    return replace(
+        target,
+        name=item.name,
+        target=f"layer-{item.layer.key}",
+        part_of=target.target,
+        dockerfile=item.dockerfile,
+        stage="single-layer",
+        tags=(item.reference,),
+        output=OUTPUT,
+    )
