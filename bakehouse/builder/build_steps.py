@@ -32,9 +32,8 @@ def part_of(target: Target, dockerfile: str, step: BuildStep, *, name: str, cach
     """Return a target that builds `target` up to a step, and exports the result to a cache."""
     # Its lines keep their numbers
     text = "".join(f"{line}\n" for line in dockerfile.removesuffix("\n").split("\n")[: step.end])
-    return replace(
-        target, target=name, part_of=target.target, dockerfile=text, stage=step.stage, cache_to=cache_to
-    )
+    own = replace(target, target=name, part_of=target.target, output="")
+    return replace(own, dockerfile=text, stage=step.stage, cache_to=cache_to)
 
 
 def _platform(directory: Path) -> str:

@@ -3,7 +3,7 @@
 A layer that an image only links depends on none below it, so its copy onto an empty image is the same layer.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from bakehouse.util import dockerfile_reader
 from bakehouse.util.oci import Digest
 
 _REPOSITORY = "bakehouse/layer"
+_OUTPUT = "type=image,compression=uncompressed,force-compression=true"
 _STEPS = ("ADD", "COPY", "RUN", "WORKDIR")
 
 
@@ -97,13 +98,17 @@ def groups(layers: Sequence[SingleLayer], count: int, size: int) -> Iterator[lis
 
 def build(
     group: Sequence[SingleLayer], context: BuildContext, failures: list[Diagnostic]
-) -> Mapping[SingleLayer, Digest]:
-    """Build the layers of a group, and return the digests of the results in the engine's store."""
+) -> list[tuple[SingleLayer, Digest]]:
+    """Build the layers of a group; return the successful ones with their digests in the engine."""
 
     def on_failure(error: ImagesFailed, remaining: Sequence[buildx.Target]) -> None:
         failures.extend(error.diagnostics)
 
-    users = {file: tuple(item.name for item in group if file in item.files) for item in group for file in item.files}
+    users = {
+        file: tuple(item.name for item in group if file in item.files)
+        for item in group
+        for file in item.files
+    }
     required = context.downloads.required
     required = replace(required, images={**required.images, **users})
     context = replace(context, downloads=replace(context.downloads, required=required))
@@ -114,7 +119,7 @@ def build(
         context.restart_engine,
         context.progress.report,
     )
-    return {item: images[item.name].stored for item in group if item.name in images}
+    return [(item, images[item.name].stored) for item in group if item.name in images]
 
 
 def _target(item: SingleLayer, output: Path) -> buildx.Target:
@@ -127,5 +132,5 @@ def _target(item: SingleLayer, output: Path) -> buildx.Target:
         dockerfile=item.dockerfile,
         stage="single-layer",
         tags=(item.reference,),
-        output=OUTPUT,
+        output=_OUTPUT,
     )

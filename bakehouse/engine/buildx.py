@@ -62,7 +62,7 @@ class Target:
     output: str = ""
     """Exporter that replaces the one of the bake file."""
     part_of: str = ""
-    """Target of the bake file. Only its stage `stage` is built, without creating an image."""
+    """Target of the bake file. Only its stage `stage` is built; without `output`, it becomes no image."""
     stage: str = ""
     uncached: tuple[str, ...] = ()
     """Stages that are built without their cache."""
@@ -157,7 +157,8 @@ def _call(
             dockerfiles = {target.name: _dockerfile(target, cwd) for target in targets}
             raise buildkit_errors.explain(reader.failure(), dockerfiles, sources, options.state / "logs")
         results = json.loads(read_text(metadata))
-    exported = (target for target in targets if target.target not in outputs and not target.part_of)
+    images = (target for target in targets if target.output or not target.part_of)
+    exported = (target for target in images if target.target not in outputs)
     return {target.name: _baked(results[target.target]) for target in exported}
 
 
@@ -230,7 +231,7 @@ def _override(
     merged: dict[str, dict[str, object]] = {}
     for target in targets:
         contexts = {"inputs": f"target:{SHARED_INPUTS}"} if target.target in shared else {}
-        output = "type=cacheonly" if target.part_of else outputs.get(target.target, target.output)
+        output = outputs.get(target.target, target.output) or ("type=cacheonly" if target.part_of else "")
         attributes: dict[str, object] = {
             "inherits": [target.part_of] if target.part_of else [],
             "target": target.stage,

@@ -217,6 +217,10 @@ class DockerEngine:
                 return False
         return True
 
+    def prune_build_cache(self, keep: int) -> None:
+        with translate_errors("prune the build cache"):
+            self._client.api.prune_builds(keep_storage=keep, all=True)
+
     def build_cache_bytes(self) -> int:
         api = self._client.api
         with translate_errors("read the size of the build cache"):

@@ -175,6 +175,9 @@ class Engine(Protocol):
         An absent name counts as removed.
         """
 
+    def prune_build_cache(self, keep: int) -> None:
+        """Remove what was used longest ago from the build cache until it has at most `keep` bytes."""
+
     def build_cache_bytes(self) -> int:
         """Return the size of BuildKit's build cache, which all projects share."""
 

@@ -39,11 +39,13 @@ def rehearsed_rows(image: Image, base: str, stubs: Collection[str]) -> tuple[Ste
             if any(stage == name or stage.startswith(f"{name}-") for stage in layer.stages):
                 yield name
 
-    return tuple(
+    rows = [
         StepLayer(layer.key, image.platform, stubs=tuple(sorted({base, *used(layer)})))
         for layer in image.layer_keys
         if layer.key
-    )
+    ]
+    own = StepLayer(image.recipe_key[:KEY_DIGITS], image.platform, stubs=tuple(sorted({base, *stubs})))
+    return (*rows, own) if not rows else tuple(rows)
 
 
 def _step_digests(config: bytes) -> list[str]:

@@ -90,7 +90,7 @@ def required_files(images: Iterable[Image]) -> RequiredFiles:
 def _steps(image: Image) -> Iterator[tuple[RequiredFile, ...]]:
     """Yield the files of each step of an image, including those of its base."""
     for stage in image.stages:
-        yield tuple(_of_stage(stage))
+        yield files_of(stage)
         yield debs(stage.debs)
     if isinstance(image.base, BootstrappedBase):
         yield debs(image.base.debs)
@@ -105,9 +105,10 @@ def debs(packages: Iterable[Deb]) -> tuple[RequiredFile, ...]:
     )
 
 
-def _of_stage(stage: Stage) -> Iterator[RequiredFile]:
-    yield from map(_artifact, stage.artifacts.values())
-    yield from map(_package, (*stage.wheels, *stage.sdists, *stage.build_requirements))
+def files_of(stage: Stage) -> tuple[RequiredFile, ...]:
+    """Return the files that a stage downloads, without distribution packages."""
+    packages = map(_package, (*stage.wheels, *stage.sdists, *stage.build_requirements))
+    return (*map(_artifact, stage.artifacts.values()), *packages)
 
 
 def _artifact(artifact: Artifact) -> RequiredFile:

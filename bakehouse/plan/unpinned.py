@@ -9,6 +9,8 @@ from bakehouse.plan.image_layer import KEY_DIGITS, ImageLayer
 from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
 from bakehouse.plan.step_keys import DockerfileKeys, StepKey
 
+_LAST = "the last stage"
+
 
 @dataclass(frozen=True, slots=True)
 class UnpinnedInput:
@@ -20,6 +22,8 @@ class UnpinnedInput:
     """Why `push` refuses the image; empty if it publishes it."""
     hint: str = ""
     location: Location | None = None
+    stages: tuple[str, ...] = ()
+    """Names of the stages whose steps read it, or of components; empty for bases."""
     by_base: bool = False
     """The release of the base limits the versions, which the header of the Dockerfile says."""
 
@@ -47,7 +51,8 @@ def _refused(image: Image) -> Iterator[UnpinnedInput]:
     for artifact in image.unpinned:
         problem = f"the sha256 of `{artifact.name}` in `{image.name}` is unknown"
         hint = f"run `bake lock {image.name}`, compare the sha256 with the publisher's, {again}"
-        yield UnpinnedInput(f"file {artifact.file}", problem, hint, artifact.location)
+        stages = tuple(stage.name for stage in image.stages if artifact in stage.artifacts.values())
+        yield UnpinnedInput(f"file {artifact.file}", problem, hint, artifact.location, stages)
 
 
 def _published(image: Image) -> Iterator[UnpinnedInput]:
@@ -55,13 +60,18 @@ def _published(image: Image) -> Iterator[UnpinnedInput]:
         manager = "dnf" if image.uses_dnf else "apt"
         shipped = sorted(name for name in image.apt if "=" not in name)
         if shipped:
-            yield UnpinnedInput(f"packages of {manager}: {' '.join(shipped)}", by_base=image.uses_dnf)
-        if image.toolchain and image.stages:
-            yield UnpinnedInput(f"packages of {manager} in build stages", by_base=image.uses_dnf)
-    numbers = [str(number) for number, step in enumerate(image.content.run, 1) if step.network]
-    if numbers:
+            text = f"packages of {manager}: {' '.join(shipped)}"
+            yield UnpinnedInput(text, stages=(_LAST,), by_base=image.uses_dnf)
+        stages = tuple(stage.name for stage in image.stages if stage.build_apt)
+        if image.stages and (image.toolchain or stages):
+            text = f"packages of {manager} in build stages"
+            yield UnpinnedInput(text, stages=("toolchain", *stages), by_base=image.uses_dnf)
+    own = [(str(number), step) for number, step in enumerate(image.content.run, 1) if step.network]
+    if numbers := [number for number, _ in own]:
         steps = f"step {numbers[0]}" if len(numbers) == 1 else f"steps {', '.join(numbers)}"
-        yield UnpinnedInput(f"{steps} of `run`, which may use the network")
+        # On a bootstrapped base, steps before packages are in the stage of the packages
+        stages = (_LAST, *(["system"] if any(step.before == "packages" for _, step in own) else []))
+        yield UnpinnedInput(f"{steps} of `run`, which may use the network", stages=stages)
 
 
 def layer_keys(image: Image, keys: DockerfileKeys) -> tuple[ImageLayer, ...]:
@@ -81,17 +91,11 @@ def _unpinned_steps(image: Image, keys: DockerfileKeys) -> Iterator[StepKey]:
     """Yield the keys of images without a digest, and of all steps that may read what nothing pins."""
     made = image.base.reference if isinstance(image.base, BootstrappedBase) and image.locks_apt else ""
     yield from (key for name, key in keys.images.items() if "@" not in name and name != made)
+    names = {name for item in unpinned_inputs(image) for name in item.stages}
     last = keys.steps[-1].stage if keys.steps else ""
-    open_apt = isinstance(image.base, RegistryBase) and (image.uses_dnf or not image.locks_apt)
-    files = {*image.unpinned}
-    names = {stage.name for stage in image.stages if files & {*stage.artifacts.values()}}
-    names |= {stage.name for stage in image.stages if open_apt and stage.build_apt}
-    # Steps of the toolchain, of the image itself, and on a bootstrapped base of the stage of its packages
-    own = [step for step in image.content.run if step.network]
-    names |= {"system"} if any(step.before == "packages" for step in own) else set()
-    places = {*(["toolchain"] if open_apt else []), *([last] if open_apt or own else [])}
     for step in keys.steps:
-        if step.stage in places or any(f"{step.stage}-".startswith(f"{name}-") for name in names):
+        is_own = step.stage == last and _LAST in names
+        if is_own or any(f"{step.stage}-".startswith(f"{name}-") for name in names):
             yield step.key
 
 

@@ -29,7 +29,7 @@ MANAGERS = {"apt": 'debian: "12"', "dnf": 'amazon-linux: "2023"'}
 
 def planned(tree: Tree, text: str, manager: str = "apt", digest: str = DIGEST) -> Image:
     tree.component("vendor", VENDOR % (digest and f", digest: {digest}", MANAGERS[manager]))
-    tree.component("tool", PYTHON, "{% block build %}\nFROM toolchain AS tool\n{% endblock %}\n")
+    tree.component("tool", PYTHON, "{% block build %}\nFROM toolchain AS tool\nRUN make\n{% endblock %}\n")
     tree.image(text)
     [image] = make_plan([tree.resolve("small")], templates(), locks=read_locks([tree.root])).images
     return image
@@ -99,3 +99,28 @@ def test_lint_names_the_images_with_the_same_inputs_in_one_line(empty: Tree) -> 
     assert unpinned_lines((image, image)) == (
         "not pinned in small, small: packages of apt: vim; step 1 of `run`, which may use the network",
     )
+
+
+def pinned(image: Image) -> list[bool]:
+    return [layer.is_pinned for layer in image.layer_keys]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("run: [{command: make, network: false}]\n", [True]),
+        ("run: [{command: make, network: false}, make, {command: make, network: false}]\n", [False] * 3),
+        ("components: {tool: '*'}\nrun: [{command: make, network: false}]\n", [False, False]),
+        ("packages: [vim]\nrun: [{command: make, network: false}]\n", [False, False]),
+    ],
+)
+def test_a_layer_above_what_nothing_pins_has_no_known_result(
+    empty: Tree, text: str, expected: list[bool]
+) -> None:
+    assert pinned(planned(empty, IMAGE + text)) == expected
+
+
+def test_no_layer_on_a_tag_has_a_known_result(empty: Tree) -> None:
+    text = f"{IMAGE}run: [{{command: make, network: false}}]\n"
+
+    assert pinned(planned(empty, text, digest="")) == [False]

@@ -136,6 +136,9 @@ class FakeEngine:
     def remove_image(self, name: str) -> bool:
         return False
 
+    def prune_build_cache(self, keep: int) -> None:
+        pass
+
     def build_cache_bytes(self) -> int:
         return 0
 

@@ -62,12 +62,12 @@ def test(
 )
 def rehearse(context: Context, images: str, real_packages: bool = False, json: bool = False) -> None:
     """
-    Run every build step of images, with stubs for files that are unavailable.
+    Run the build steps of images that never ran, with stubs for files that are unavailable.
 
     A rehearsed image is not a build: `smoke`, `push` and `uri` refuse it.
 
     bake rehearse pytorch-2.10-cu128-py312-efa
-    bake rehearse '*-smp2'
+    bake rehearse '*'
     """
     from bakehouse.cli import json_report, tables
     from bakehouse.maintain import rehearse as rehearsing
