@@ -66,7 +66,7 @@ def image_states(workspace: Workspace, recipes: Sequence[Recipe]) -> dict[str, I
     states = {recipe.name: ImageState(0) for recipe in recipes}
     for recipe in recipes:
         if known := keys.get(recipe.name):
-            states[recipe.name] = image_state(known.key, known.layers, recipe.platform, rows)
+            states[recipe.name] = image_state([known.key], known.layers, recipe.platform, rows)
     own = {recipe.name for recipe in select_own(workspace).recipes if recipe.name not in keys} if rows else ()
     if planned := [recipe for recipe in recipes if recipe.name in own]:
         from bakehouse.pipeline.image_docs import resolved

@@ -1,12 +1,12 @@
 """Compute how far an image was made from the records of its layers. States are never stored."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.evidence.step_layers import RowsByKey, by_key, read
+from bakehouse.evidence.step_layers import RowsByKey, StepLayer, by_key, read
 from bakehouse.plan.image_layer import KEY_DIGITS, ImageLayer
 from bakehouse.util.format import format_count
 
@@ -41,9 +41,7 @@ class ImageState:
 
     @property
     def level(self) -> Level:
-        if not self.layers:
-            return Level.BUILT if self.known else Level.RENDERED
-        if self.missing:
+        if self.missing or not self.layers:
             return Level.RENDERED
         return Level.BUILT if self.known == self.layers else Level.REHEARSED
 
@@ -60,26 +58,30 @@ class ImageState:
         return "; ".join(facts)
 
 
-def image_state(key: str, layers: Sequence[ImageLayer], platform: str, rows: RowsByKey) -> ImageState:
-    """Return the state of an image by its key and layers. Without layers, its content decides."""
-    known = not_pinned = missing = differ = 0
-    stubs: set[str] = set()
+def image_state(
+    keys: Iterable[str], layers: Sequence[ImageLayer], platform: str, rows: RowsByKey
+) -> ImageState:
+    """Return the state of an image by its keys and layers. Without layers, the rows of its keys decide."""
+    own = [row for key in {*keys} for row in rows.get((key[:KEY_DIGITS], platform), ())]
     covered = [layer for layer in layers if layer.key]
-    for layer in covered:
-        found = rows.get((layer.key, platform), ())
-        digests = {row.digest for row in found if row.digest}
-        used = [row.stubs for row in found if row.stubs]
-        known += bool(digests) and layer.is_pinned
-        not_pinned += not layer.is_pinned
-        differ += len(digests) > 1 and layer.is_pinned
-        missing += not found
-        if not digests and used:
-            stubs.update(*used)
-    contents = {row.digest for row in rows.get((key[:KEY_DIGITS], platform), ()) if row.digest}
-    differ += len(contents) > 1
-    if not covered:
-        known = len(contents)
-    return ImageState(len(covered), known, not_pinned, tuple(sorted(stubs)), missing, differ)
+    found = [(rows.get((layer.key, platform), ()), layer.is_pinned) for layer in covered] or [(own, True)]
+    results = [({row.digest for row in given if row.digest}, is_pinned) for given, is_pinned in found]
+    differ = sum(len(digests) > 1 for digests, is_pinned in results if is_pinned)
+    if covered:
+        differ += len({row.digest for row in own if row.digest}) > 1
+    return ImageState(
+        layers=len(found),
+        known=sum(bool(digests) for digests, is_pinned in results if is_pinned),
+        not_pinned=sum(not is_pinned for _, is_pinned in found),
+        stubs=tuple(sorted({name for given, _ in found for row in _stubs(given) for name in row.stubs})),
+        missing=sum(not given for given, _ in found),
+        differ=differ,
+    )
+
+
+def _stubs(rows: Collection[StepLayer]) -> Collection[StepLayer]:
+    """Return rows of rehearsals; none if a build has others."""
+    return () if any(row.digest for row in rows) else rows
 
 
 def known_layers(project: ProjectSettings, *, committed: bool = False) -> RowsByKey:
@@ -89,4 +91,4 @@ def known_layers(project: ProjectSettings, *, committed: bool = False) -> RowsBy
 
 
 def state_of(image: "Image", layers: RowsByKey) -> ImageState:
-    return image_state(image.key, image.layer_keys, image.platform, layers)
+    return image_state((image.recipe_key, image.key), image.layer_keys, image.platform, layers)

@@ -1,4 +1,4 @@
-"""What builds and rehearsals say of the steps of images, as rows of the map from steps to layers."""
+"""Rows of the map from steps to layers, from the results of builds and rehearsals."""
 
 from collections.abc import Collection, Iterator
 
