@@ -9,10 +9,13 @@ from pathlib import Path
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.disk_estimate import layer_bytes
 from bakehouse.catalog.project import ProjectSettings
+from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.engine.buildx import BakedImage
 from bakehouse.engine.protocol import Engine
-from bakehouse.plan.model import LATEST, Image, RegistryBase, reference_of
+from bakehouse.plan.dockerfile import FILE
+from bakehouse.plan.model import LATEST, BootstrappedBase, Image, RegistryBase, reference_of
 from bakehouse.util.files import files_below, matching_paths, read_bytes, write_whole
+from bakehouse.util.hashing import key_of
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import ContentId, Digest
 
@@ -47,6 +50,17 @@ def built_content(image: Image, project: ProjectSettings) -> ContentId | None:
     return recorded[1] if recorded else None
 
 
+def last_build(image: Image, project: ProjectSettings, engine: Engine) -> Digest | None:
+    """Return the last build of an image; None if the engine lacks it, or if more than layers changed."""
+    try:
+        content = parse_json(read_bytes(_record(project, image)))
+        is_same, stored = content["settings"] == settings_key(image), Digest(content["stored"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    found = engine.image(reference_of(image.name, LATEST)) if is_same else None
+    return stored if found and found.digest == stored else None
+
+
 def record_build(built: BuiltImage, project: ProjectSettings) -> None:
     """Record the digests that were built from an image's rendered files."""
     content = {
@@ -54,6 +68,7 @@ def record_build(built: BuiltImage, project: ProjectSettings) -> None:
         "stored": built.stored,
         "config": built.digest,
         "content": built.content,
+        "settings": settings_key(built.image),
         "layers": sorted(layer_bytes(built.image)),
     }
     write_whole(_record(project, built.image), json.dumps(content, indent=2) + "\n")
@@ -78,6 +93,14 @@ def _has_base_without_digest(image: Image) -> bool:
 
 def _record(project: ProjectSettings, image: Image) -> Path:
     return project.state / "built" / f"{image.name}.json"
+
+
+def settings_key(image: Image) -> str:
+    """Return a key of the base and of the instructions of the image, without those that copy wheels."""
+    text = (image.rendered or {}).get(FILE, b"").decode().rpartition(" AS image\n")[2]
+    lines = [line for line in text.split("\n") if not line.startswith(f"COPY --link --from={REQUIREMENTS} ")]
+    base = image.base.reference if isinstance(image.base, BootstrappedBase) else image.base.pinned
+    return key_of(base, image.platform, lines)
 
 
 def _files(project: ProjectSettings, image: Image) -> str:

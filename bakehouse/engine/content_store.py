@@ -8,6 +8,7 @@ import io
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +47,35 @@ def read(image: str, data_root: Path, reader_of: ReaderOf, on_progress: OnProgre
             return _read(manifest, config, layers, reader_of, on_progress)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFiles:
+    """The documents of an image, and the directory of its blobs."""
+
+    manifest: bytes
+    config: bytes
+    data_root: Path
+
+    def blob(self, digest: str) -> Path:
+        return _blob(self.data_root, digest)
+
+
+def open_files(image: str, data_root: Path) -> StoredFiles | None:
+    """Return an image by the digest of its manifest; None if this process cannot read the store."""
+    try:
+        manifest = _blob(data_root, image).read_bytes()
+        config = _blob(data_root, json.loads(manifest)["config"]["digest"]).read_bytes()
+    except (OSError, KeyError, ValueError):
+        return None
+    return StoredFiles(manifest, config, data_root)
+
+
 def read_config(image: str, data_root: Path) -> bytes | None:
     """Read the configuration of an image, as JSON; None if this process cannot read the store.
 
     A pulled image lacks the blobs of layers that a build had already unpacked.
     """
-    try:
-        manifest = json.loads(_blob(data_root, image).read_bytes())
-        return _blob(data_root, manifest["config"]["digest"]).read_bytes()
-    except (OSError, KeyError, ValueError):
-        return None
+    files = open_files(image, data_root)
+    return files.config if files else None
 
 
 def _read(

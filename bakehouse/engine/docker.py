@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bakehouse.engine import content_store, engine_host, image_archive, metadata_service, tar
+from bakehouse.engine.content_store import StoredFiles
 from bakehouse.engine.dialed_engine import dialed_engine
 from bakehouse.engine.docker_container import API_SECONDS, DockerContainer, remove_until_gone
 from bakehouse.engine.docker_errors import check_socket, translate_errors
@@ -132,6 +133,11 @@ class DockerEngine:
                 return config
             with contextlib.closing(self._client.api.get_image(reference)) as chunks:
                 return image_archive.walk_to_config(chunks)
+
+    def stored_files(self, reference: str) -> StoredFiles | None:
+        with translate_errors(f"look up `{reference}`"):
+            image = str(self._client.images.get(reference).id)
+            return content_store.open_files(image, Path(self._client.info()["DockerRootDir"]))
 
     @contextlib.contextmanager
     def container(self, spec: ContainerSpec) -> Iterator[Container]:

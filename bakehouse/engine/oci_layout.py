@@ -127,7 +127,7 @@ class OciLayout:
         index = {
             "schemaVersion": 2,
             "manifests": [
-                {**described, "annotations": {"io.containerd.image.name": _full_name(name)}} for name in names
+                {**described, "annotations": {"io.containerd.image.name": full_name(name)}} for name in names
             ],
         }
         config, *layers = (f"blobs/sha256/{path.name}" for path in self._blobs(manifest))
@@ -187,7 +187,7 @@ class _Hashed(io.RawIOBase):
         return self._file.write(data)
 
 
-def _full_name(name: str) -> str:
+def full_name(name: str) -> str:
     """Return a name as containerd writes it."""
     host, repository, tag = split_reference(name)
     return f"{host}/{repository}:{tag}"

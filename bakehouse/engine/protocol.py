@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from bakehouse.engine.content_store import StoredFiles
 from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
 
 GIB = 1024**3
@@ -150,6 +151,9 @@ class Engine(Protocol):
 
     def read_config(self, reference: str) -> bytes:
         """Read the configuration of an image, as JSON. It exists even if a pulled image lacks layers."""
+
+    def stored_files(self, reference: str) -> StoredFiles | None:
+        """Return an image whose blobs are files of this machine; None if this process cannot read them."""
 
     def container(self, spec: ContainerSpec) -> contextlib.AbstractContextManager[Container]:
         """Create a container with its files, without starting it."""

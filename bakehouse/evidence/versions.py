@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.up_to_date import settings_key
 from bakehouse.builder.verify import Outcome, versions_key
+from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.cluster.smoke_report import CheckResult, now
 from bakehouse.errors import SmokeError
 from bakehouse.evidence import check_rows
 from bakehouse.plan.unpinned import unpinned_inputs
+from bakehouse.util.hashing import key_of
 from bakehouse.util.oci import ContentId
 
 
@@ -35,8 +38,13 @@ class VerifiedImages:
 
 
 def _subject(built: BuiltImage) -> ContentId:
-    """Return the identity of what the versions belong to: training code does not change them."""
+    """Return the identity of what the versions belong to.
+
+    Neither training code nor the packages that `layout-wheels` checks and lays out change them.
+    """
     image = built.image
-    if image.key == image.recipe_key or image.content.run or unpinned_inputs(image):
+    own = {REQUIREMENTS} if any(stage.layers for stage in image.stages) else set()
+    if image.content.run or unpinned_inputs(image) or (image.key == image.recipe_key and not own):
         return built.content
-    return ContentId(f"sha256:{image.recipe_key}")
+    layers = [layer.key for layer in image.layer_keys if layer.key and not own & {*layer.stages[:1]}]
+    return ContentId(f"sha256:{key_of(settings_key(image), layers)}")

@@ -26,7 +26,7 @@ from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFiles, debs
 from bakehouse.ledger.store import follow_renames
 from bakehouse.lock.locking import require_known_hosts
-from bakehouse.pipeline import image_docs
+from bakehouse.pipeline import compose, image_docs
 from bakehouse.plan.model import BootstrappedBase, Image, Plan
 from bakehouse.plan.planner import bootstrapped_bases
 from bakehouse.plan.workspace import Selection, Workspace, leave_out, render_images
@@ -84,6 +84,8 @@ def build_plan(
             builders = ()
         options = replace(options, builders=builders, cache=project.build_cache)
         began = datetime.now(UTC).replace(microsecond=0)
+        if not builders:
+            compose.compose_images(workspace, plan.images, engine, progress.report, options)
         built = builder.build_images(
             project, plan.images, engine, progress, options, VerifiedImages(project.state)
         )

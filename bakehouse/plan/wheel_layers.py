@@ -19,7 +19,7 @@ def wheel_layers(packages: Iterable[Package]) -> dict[str, tuple[Package, ...]]:
     it seldom changes.
     """
     by_size = sorted(packages, key=lambda package: (-package.bytes, normal_name(package.name)))
-    large = [package for package in by_size if package.bytes >= LARGE_BYTES][:_MAX_LARGE]
+    large = sorted((package for package in by_size[:_MAX_LARGE] if package.bytes >= LARGE_BYTES), key=_name)
     small = by_size[len(large) :]
     layers: dict[str, tuple[Package, ...]] = {normal_name(package.name): (package,) for package in large}
     count = 1
@@ -30,8 +30,8 @@ def wheel_layers(packages: Iterable[Package]) -> dict[str, tuple[Package, ...]]:
         number = int.from_bytes(sha256(normal_name(package.name).encode()).digest()[:4], "big")
         groups.setdefault(number % count, []).append(package)
     # An underscore is in no normalized name
-    layers |= {f"small_{number + 1}": tuple(group) for number, group in groups.items()}
-    return dict(sorted((name, tuple(sorted(group, key=_name))) for name, group in layers.items()))
+    layers |= {f"small_{number + 1}": tuple(groups[number]) for number in sorted(groups)}
+    return {name: tuple(sorted(group, key=_name)) for name, group in layers.items()}
 
 
 def _name(package: Package) -> str:

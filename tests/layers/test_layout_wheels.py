@@ -275,7 +275,7 @@ def test_byte_code_is_that_of_py_compile(tmp_path: Path, script: ModuleType) -> 
         "--compile",
     ]
     text = "\n".join(script.sources(wheel)).encode()
-    subprocess.run([*command, tmp_path / "files", tmp_path / "code"], input=text, check=True)
+    subprocess.run([*command, tmp_path / "files", tmp_path / "code", "/dev/stdin"], input=text, check=True)
     codes = sorted(str(path.relative_to(tmp_path / "code")) for path in (tmp_path / "code").rglob("*.pyc"))
     tag = sys.implementation.cache_tag
     assert codes == [f"{SITE}/__pycache__/demo.{tag}.pyc", f"{SITE}/demo/__pycache__/good.{tag}.pyc"]
@@ -296,7 +296,7 @@ def test_a_compiler_that_needs_too_much_memory_is_an_error(tmp_path: Path) -> No
     limited.write_text(source.replace("COMPILE_MEMORY = 3 << 30", "COMPILE_MEMORY = 200 << 20"))
     (tmp_path / "zeros.py").write_text("x = [" + "0," * 900_000 + "]\n")
     result = subprocess.run(
-        [sys.executable, "-I", "-S", limited, "--compile", tmp_path, tmp_path / "code"],
+        [sys.executable, "-I", "-S", limited, "--compile", tmp_path, tmp_path / "code", "/dev/stdin"],
         input=b"zeros.py",
         capture_output=True,
         timeout=60,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.engine import image_archive
+from bakehouse.engine.content_store import StoredFiles
 from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
 from bakehouse.engine.protocol import (
     CleanupCounts,
@@ -129,6 +130,9 @@ class FakeEngine:
         self, reference: str, reader_of: ReaderOf, on_progress: OnProgress = lambda number: None
     ) -> SavedImage:
         return image_archive.walk((self.archives[reference],), reader_of, on_progress)
+
+    def stored_files(self, reference: str) -> StoredFiles | None:
+        return None
 
     def read_config(self, reference: str) -> bytes:
         return image_archive.walk_to_config((self.archives[reference],))

@@ -1,0 +1,107 @@
+"""Images that differ from the last build in wheels and code: written here, they are those of BuildKit."""
+
+import io
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.progress import Mode, Progress
+from bakehouse.errors import BuildError
+from bakehouse.pipeline.build import build
+from bakehouse.plan.workspace import open_workspace, select
+from tests.support.wheels import sha256, wheel
+
+pytestmark = pytest.mark.engine
+NAME = "tests-composed"
+RECIPE = """summary: Composed
+base: {debian: "12"}
+components: {python: "3.11"}
+requirements: own.lock
+code: {directory: ../../src, entry_point: train.py}
+"""
+LONG = "/".join(["deep" * 12] * 4)
+FILES = {
+    "names/__init__.py": "def main(): print('ran')\n",
+    f"names/{LONG}/module.py": "x = 1\n",
+    f"names/{'n' * 120}.txt": "",
+    "names/é/ü.py": "y = 'é'\n",
+    "names-1.0.data/scripts/tool": "#!python\nprint('tool')\n",
+    "names-1.0.dist-info/entry_points.txt": "[console_scripts]\nnames = names:main\n",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "recipes/images").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["recipes"]\n')
+    (tmp_path / f"recipes/images/{NAME}.yaml").write_text(RECIPE)
+    write(tmp_path, "1.0", "print(1)\n")
+    yield tmp_path
+    command = ["docker", "images", "--quiet", f"bakehouse/{NAME}"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    subprocess.run(["docker", "rmi", "--force", *set(names)], check=False, capture_output=True)
+
+
+def write(project: Path, version: str, code: str, *, more: bool = False) -> None:
+    """Write the code, and a lock of three wheels, of which one has this version; with `more`, of four."""
+    directory = project / "wheels"
+    wheels = [
+        wheel(directory, "names", "1.0", files=FILES),
+        wheel(directory, "changes", version, files={"changed/module.py": f"value = {version!r}\n"}),
+        wheel(directory, "stays", "1.0", files={"stays/a.py": "z = 3\n"}),
+        *([wheel(directory, "added", "1.0")] if more else []),
+    ]
+    lines = (
+        f"{path.name.split('-')[0]}=={path.name.split('-')[1]} --hash=sha256:{sha256(path)}"
+        f"  # {path.name} {path.stat().st_size} from {path}\n"
+        for path in wheels
+    )
+    (project / "recipes/images/own.lock").write_text("".join(lines))
+    (project / "src").mkdir(exist_ok=True)
+    (project / "src/train.py").write_text(code)
+
+
+def built(project: Path) -> tuple[BuiltImage, str]:
+    """Return the built image and what the build reported."""
+    stream = io.StringIO()
+    with Progress(stream, Mode.LINES) as progress:
+        [image] = build(select(open_workspace(project), [NAME]), progress.report, progress=progress)
+    return image, stream.getvalue()
+
+
+def test_changed_wheels_and_code_give_the_image_of_buildkit(project: Path) -> None:
+    _, report = built(project)
+    assert "without a build step" not in report
+
+    write(project, "2.0", "print(2)\n", more=True)
+    composed, report = built(project)
+    # Files and byte code of one group of wheels, and the code
+    assert f"{NAME}: wrote 3 layers (" in report
+    assert "without a build step\n" in report
+    command = ["docker", "run", "--rm", "--network=none", composed.image.reference, "bash", "-c"]
+    program = "names; python /opt/venv/bin/tool; python /opt/ml/code/train.py;"
+    program += "python -c 'import changed.module, added; print(changed.module.value)'"
+    output = subprocess.run([*command, program], capture_output=True, text=True, check=False)
+    assert output.stdout.split() == ["ran", "tool", "2", "2.0"], output.stderr
+
+    shutil.rmtree(open_workspace(project).project.state / "built")
+    by_buildkit, report = built(project)
+    assert "without a build step" not in report
+    assert (by_buildkit.stored, by_buildkit.digest) == (composed.stored, composed.digest)
+
+
+def test_a_wheel_that_differs_from_its_lock_is_an_error(project: Path) -> None:
+    built(project)
+    lock = project / "recipes/images/own.lock"
+    lock.write_text(lock.read_text().replace("changes==1.0", "changes==1.1"))
+
+    with pytest.raises(BuildError) as caught:
+        built(project)
+
+    assert caught.value.diagnostics[0].message == (
+        "a wheel cannot be installed: changes-1.0-py3-none-any.whl contains version 1.0, but 1.1 is locked"
+    )
