@@ -7,16 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.efa import is_all_listed
-from bakehouse.catalog.instance_gpus import find_gpus
+from bakehouse.catalog.instance_gpus import InstanceGpus, find_gpus
 from bakehouse.catalog.recipe import FORMATS
 from bakehouse.errors import UsageError
 from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image, with_recipe
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, load
 from bakehouse.ledger.toolkit import toolkit_versions
-from bakehouse.plan.workspace import Workspace, image_names, select
+from bakehouse.plan.workspace import Selection, Workspace, image_names, own_recipes, select
+from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.files import matching_paths
 
 if TYPE_CHECKING:
@@ -27,15 +30,21 @@ if TYPE_CHECKING:
 def find_image(workspace: Workspace, name: str, instance_type: str = "") -> LaunchImage:
     """Return an image by name or URI. An unknown URI gives an image of unknown content.
 
-    A name selects an image of the project, as its recipe resolves now, or the newest release with a framework
-    for the instance type. Raises UsageError for an unknown name.
+    A name selects an image of the project, as its recipe resolves now. The name of a framework selects the
+    newest release for the instance type, or the project's image with the newest versions. Raises UsageError
+    for an unknown name.
     """
     if is_uri(name):
         return _by_uri(workspace, name)
     if name in image_uris.FRAMEWORKS and name not in workspace.recipes:
         instance = find_gpus(instance_type) if instance_type else None
         query = image_uris.ImageQuery(instance=instance, project=workspace.project)
-        return _released(workspace, image_uris.find(workspace.project.images, name, query))
+        try:
+            return _released(workspace, image_uris.find(workspace.project.images, name, query))
+        except UsageError:
+            if planned := _best_planned(workspace, name, instance):
+                return planned
+            raise
     selected = select(workspace, [name])
     if len(selected.recipes) > 1:
         raise UsageError(
@@ -44,6 +53,38 @@ def find_image(workspace: Workspace, name: str, instance_type: str = "") -> Laun
         )
     [image], [recipe] = selected.plan.images, selected.recipes
     return with_recipe(planned_image(image, workspace.catalog), recipe)
+
+
+def _best_planned(workspace: Workspace, framework: str, instance: InstanceGpus | None) -> LaunchImage | None:
+    """Return the project's own image with the newest framework that runs on an instance type.
+
+    Without a type, images for CPUs and GPUs are not comparable.
+    """
+    own = Selection(workspace, own_recipes(workspace)).resolutions
+    fitting = [
+        resolution
+        for resolution in own
+        if resolution.version_of(framework) and not resolution.recipe.content.entry_point
+    ]
+    kinds = {any(choice.spec.gpu for choice in resolution.all_choices) for resolution in fitting}
+    if instance is None and len(kinds) > 1:
+        return None
+
+    def rank(resolution: Resolution) -> tuple[object, ...]:
+        versions = (resolution.version_of(name) for name in (framework, "python", "cuda"))
+        return (*(Version(version or "0") for version in versions), -len(resolution.choices))
+
+    for resolution in sorted(fitting, key=rank, reverse=True):
+        selected = Selection(workspace, (resolution.recipe,))
+        image = with_recipe(planned_image(selected.image, workspace.catalog), resolution.recipe)
+        if instance is None or not instance.unfit(
+            gpu=image.gpu,
+            architecture=image.gpu_architecture,
+            neuron_architecture=image.neuron_architecture,
+            platform=image.platform,
+        ):
+            return image
+    return None
 
 
 def find_release(
