@@ -1,5 +1,6 @@
 """Phrases for candidates, demands and refusals, shared by all explanations of choices and conflicts."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from bakehouse.catalog.component import DRIVER, INSTANCE, Incompatibility, Requirement
@@ -9,6 +10,7 @@ from bakehouse.errors import Location, Reason
 from bakehouse.resolve.candidate import Candidate, Conflict, Demand, Refusal
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.files import display_path
+from bakehouse.util.format import format_names
 
 _MAX_VERSIONS = 3
 _MAX_VARIANTS = 3
@@ -19,6 +21,8 @@ _OF_INSTANCES = ("gpu-architecture", "efa-interfaces")
 _GPU_FACTS = ("gpu", "lacks")
 BUILD_AXES = ("cuda", "python")
 """Names for which releases have one build per version; a missing build is a gap in the catalogue."""
+_MODULE = re.compile("python3-(?!(?:dev|dbg|full|minimal|venv|pip|distutils|lib2to3|apt-pkg)$).+")
+"""Packages of a distribution that contain Python modules."""
 _PLURALS = {
     "does": "do",
     "has": "have",
@@ -107,9 +111,19 @@ def absent_warnings(
 
 
 def target_warnings(resolution: Resolution) -> list[str]:
-    """Return warnings about GPUs and EFA of the targets that the image does not use, and unknown facts."""
+    """Return warnings about parts that the image does not use, and unknown facts."""
     unknown = [f"it is not known whether the components fit: {fact}" for fact in resolution.unknown]
-    return [text for text in (_idle_gpus(resolution), _without_efa(resolution), *unknown) if text]
+    unused = (_idle_gpus(resolution), _without_efa(resolution), _foreign_modules(resolution))
+    return [text for text in (*unused, *unknown) if text]
+
+
+def _foreign_modules(resolution: Resolution) -> str:
+    """Return a warning about modules of the distribution's Python in an image with a Python of its own."""
+    names = [name for name in resolution.recipe.content.system_packages.apt or () if _MODULE.fullmatch(name)]
+    if not names or all(choice.name != "python" for choice in resolution.choices):
+        return ""
+    verb, them = ("is", "it") if len(names) == 1 else ("are", "them")
+    return f"{format_names(names)} {verb} for Debian's Python: the image's own Python cannot import {them}"
 
 
 def _idle_gpus(resolution: Resolution) -> str:

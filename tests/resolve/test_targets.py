@@ -3,6 +3,7 @@
 import pytest
 
 from bakehouse.errors import RecipeError
+from bakehouse.resolve.phrases import warnings_text
 from tests.support.trees import IMAGE, Tree
 
 INSTANCE = """\
@@ -172,3 +173,15 @@ def test_the_small_image_has_no_targets(target_tree: Tree) -> None:
     target_tree.image(IMAGE)
 
     assert target_tree.resolve().targets == ()
+
+
+def test_modules_of_another_python_are_reported(tree: Tree) -> None:
+    def warnings(packages: str, components: str) -> str:
+        tree.image(f'summary: x\nbase: {{debian: "12"}}\n{components}packages: [{packages}]\n')
+        return warnings_text([tree.resolve()])
+
+    python = 'components: {python: "*"}\n'
+    text = "`python3-numpy` is for Debian's Python: the image's own Python cannot import it"
+    assert warnings("python3-numpy, less", python) == f"warning: small: {text}\n"
+    assert warnings("python3-dev, python3-venv, libpython3.11", python) == ""
+    assert warnings("python3-numpy", "") == ""
