@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext
+from bakehouse.builder.stage_cut import cut_above, cuts_before
 from bakehouse.builder.stub_plan import is_unavailable
 from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
@@ -18,12 +19,10 @@ from bakehouse.fetch.required_files import RequiredFile, files_of
 from bakehouse.plan import dockerfile
 from bakehouse.plan.image_layer import ImageLayer
 from bakehouse.plan.model import BootstrappedBase, Image
-from bakehouse.util import dockerfile_reader
 from bakehouse.util.oci import Digest
 
 _REPOSITORY = "bakehouse/layer"
 _OUTPUT = "type=image,compression=uncompressed,force-compression=true"
-_STEPS = ("ADD", "COPY", "RUN", "WORKDIR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +63,15 @@ def single_layers(images: Iterable[Image], known: Collection[str]) -> tuple[Sing
 def _of_image(image: Image, known: Collection[str]) -> Iterator[SingleLayer]:
     assert image.rendered
     text = image.rendered[dockerfile.FILE].decode()
-    lines = text.splitlines(keepends=True)
-    instructions = [*dockerfile_reader.instructions(text)]
-    last = max(number for number, step in enumerate(instructions) if step.keyword == "FROM")
-    ends = [*(step.line - 1 for step in instructions[last + 2 :]), len(lines)]
-    steps = [
-        (step, "".join(lines[step.line - 1 : end]))
-        for step, end in zip(instructions[last + 1 :], ends, strict=True)
-        if step.keyword in _STEPS
-    ]
-    head = "".join(lines[: instructions[last].line - 1])
-    for layer, (step, copy) in zip(image.layer_keys, steps, strict=True):
+    cuts = cuts_before(text, "image")
+    head = cut_above(text, "image").of(text)
+    for layer, cut in zip(image.layer_keys, cuts, strict=True):
         stages = [stage for stage in image.stages if {stage.name, stage.wheels_stage} & {*layer.stages}]
         is_open = any(is_unavailable(file) for stage in stages for file in stage.artifacts.values())
-        is_linked = "--link" in step.flags and bool(layer.stages)
+        is_linked = cut.step and "--link" in cut.step.flags and bool(layer.stages)
         if is_linked and layer.is_pinned and layer.key and layer.key not in known and not is_open:
             files = frozenset(file for stage in stages for file in files_of(stage))
-            yield SingleLayer(image, layer, f"{head}FROM scratch AS single-layer\n{copy}", files)
+            yield SingleLayer(image, layer, f"{head}FROM scratch AS single-layer\n{cut.text}\n", files)
 
 
 def groups(layers: Sequence[SingleLayer], count: int, size: int) -> Iterator[list[SingleLayer]]:

@@ -72,22 +72,38 @@ def cut_after(dockerfile: str, stage: str) -> StageCut:
     return StageCut(stage, _stage_lines(dockerfile, stage)[1])
 
 
-def cut_before(dockerfile: str, stage: str, position: str) -> StageCut | None:
-    """Return the cut before the step at a position of a stage, such as `2/3`; None if no step is there."""
+def cut_above(dockerfile: str, stage: str) -> StageCut:
+    """Return the cut before a stage."""
+    return StageCut(stage, _stage_lines(dockerfile, stage)[0] - 1)
+
+
+def cuts_before(dockerfile: str, stage: str) -> list[StageCut]:
+    """Return the cut before each step of a stage."""
     first, last = _stage_lines(dockerfile, stage)
     instructions = [item for item in _instructions(dockerfile) if first < item.line <= last]
-    steps = [item for item in instructions if item.keyword in _STEPS]
+    ends = [*(item.line - 1 for item in instructions[1:]), last]
+    return [
+        StageCut(stage, step.line - 1, step, _text(dockerfile, step.line, end))
+        for step, end in zip(instructions, ends, strict=bool(instructions))
+        if step.keyword in _STEPS
+    ]
+
+
+def cut_before(dockerfile: str, stage: str, position: str) -> StageCut | None:
+    """Return the cut before the step at a position of a stage, such as `2/3`; None if no step is there."""
+    cuts = cuts_before(dockerfile, stage)
     number, _, count = position.partition("/")
     # Count from the end, because the base and its triggers count as steps before those of the stage
-    later = int(count) - int(number) if number.isdecimal() and count.isdecimal() else len(steps)
-    if not 0 <= later < len(steps):
-        return None
-    step = steps[-1 - later]
-    end = min([item.line - 1 for item in instructions if item.line > step.line], default=last)
-    lines = dockerfile.split("\n")[step.line - 1 : end]
+    later = int(count) - int(number) if number.isdecimal() and count.isdecimal() else len(cuts)
+    return cuts[-1 - later] if 0 <= later < len(cuts) else None
+
+
+def _text(dockerfile: str, first: int, last: int) -> str:
+    """Return lines without the comments and blank lines at their end."""
+    lines = dockerfile.split("\n")[first - 1 : last]
     while lines and (not lines[-1].strip() or lines[-1].startswith("#")):
         lines.pop()
-    return StageCut(stage, step.line - 1, step, "\n".join(lines))
+    return "\n".join(lines)
 
 
 def _mount(options: Mapping[str, str]) -> Mount:
