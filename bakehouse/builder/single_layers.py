@@ -3,7 +3,7 @@
 A layer that an image only links depends on none below it, so its copy onto an empty image is the same layer.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,6 @@ from pathlib import Path
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.stage_cut import cut_above, cuts_before
-from bakehouse.builder.stub_plan import is_unavailable
 from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.errors import Diagnostic
@@ -50,26 +49,34 @@ class SingleLayer:
         return f"{_REPOSITORY}:{self.layer.key}"
 
 
-def single_layers(images: Iterable[Image], known: Collection[str]) -> tuple[SingleLayer, ...]:
-    """Return the layers that can be built and whose keys are not known, each once, the cheapest first."""
+def single_layers(
+    images: Iterable[Image], known: Collection[str], is_here: Callable[[RequiredFile], bool]
+) -> tuple[SingleLayer, ...]:
+    """Return the layers that can be built and whose keys are not known, each once, the cheapest first.
+
+    `is_here` tells whether this machine has a file that comes neither from an index nor from Debian.
+    """
     found: dict[str, SingleLayer] = {}
     for image in images:
         if isinstance(image.base, BootstrappedBase) and image.rendered:
-            for item in _of_image(image, {*known, *found}):
-                found[item.layer.key] = item
+            new = (item for item in _of_image(image) if item.layer.key not in {*known, *found})
+            found |= {
+                item.layer.key: item
+                for item in new
+                if all(is_here(file) for file in item.files if file.kind == "url")
+            }
     return tuple(sorted(found.values(), key=lambda item: (item.cost, item.name)))
 
 
-def _of_image(image: Image, known: Collection[str]) -> Iterator[SingleLayer]:
+def _of_image(image: Image) -> Iterator[SingleLayer]:
+    """Yield the linked layers of an image whose files are pinned."""
     assert image.rendered
     text = image.rendered[dockerfile.FILE].decode()
     cuts = cuts_before(text, "image")
     head = cut_above(text, "image").of(text)
-    for layer, cut in zip(image.layer_keys, cuts, strict=True):
-        stages = [stage for stage in image.stages if {stage.name, stage.wheels_stage} & {*layer.stages}]
-        is_open = any(is_unavailable(file) for stage in stages for file in stage.artifacts.values())
-        is_linked = cut.step and "--link" in cut.step.flags and bool(layer.stages)
-        if is_linked and layer.is_pinned and layer.key and layer.key not in known and not is_open:
+    for layer, cut in zip(image.layer_keys[len(image.layer_keys) - len(cuts) :], cuts, strict=True):
+        if layer.is_pinned and layer.key and cut.step and layer.stages and "--link" in cut.step.flags:
+            stages = [stage for stage in image.stages if {stage.name, stage.wheels_stage} & {*layer.stages}]
             files = frozenset(file for stage in stages for file in files_of(stage))
             yield SingleLayer(image, layer, f"{head}FROM scratch AS single-layer\n{cut.text}\n", files)
 

@@ -141,7 +141,7 @@ def required_files(
         needs = [
             _artifact_need(stage, artifact, patterns)
             for artifact in stage.artifacts.values()
-            if is_unavailable(artifact) or (cannot_compile and _is_sdist(artifact))
+            if _is_unavailable(artifact) or (cannot_compile and _is_sdist(artifact))
         ]
         if not real:
             packages = [*stage.wheels, *stage.sdists]
@@ -255,7 +255,7 @@ def _has_real_python(image: Image) -> bool:
         return False
     versions = [part.version for part in image.parts if part.component == "python"]
     has_stub = any(
-        is_unavailable(artifact) for stage in image.stages for artifact in _python_artifacts(stage)
+        _is_unavailable(artifact) for stage in image.stages for artifact in _python_artifacts(stage)
     )
     return not has_stub and versions in ([], [_PYTHONS.get(image.base.suite)])
 
@@ -276,7 +276,7 @@ def _python_artifacts(stage: Stage) -> Iterable[Artifact]:
     return stage.artifacts.values() if stage.name == "python" else ()
 
 
-def is_unavailable(artifact: Artifact) -> bool:
+def _is_unavailable(artifact: Artifact) -> bool:
     """Return whether a file comes from neither a Python index nor a Debian mirror."""
     return artifact.kind == "url"
 

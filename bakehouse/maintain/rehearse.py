@@ -54,7 +54,8 @@ def rehearse(
         platforms = platforms_of(plan.images)
         engine = stack.enter_context(open_engine(progress.report, *BUILD_FEATURES, platforms=platforms))
         real = {key for (key, _), rows in known_layers(project).items() if any(row.digest for row in rows)}
-        layers = single_layers.single_layers(plan.images, real)
+        with open_fetcher(project, progress.report, offline=True) as fetcher:
+            layers = single_layers.single_layers(plan.images, real, lambda file: bool(fetcher.local(file)))
         _build_layers(workspace, layers, engine, progress, outcome)
         images = uncovered(plan.images, {key for key, _ in known_layers(project)})
         if images:

@@ -1,11 +1,13 @@
 """Layers that are built without their images, and the images that have all steps that are left."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bakehouse.builder import single_layers
+from bakehouse.builder.single_layers import SingleLayer
 from bakehouse.catalog.project import HOME
 from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.maintain.rehearse import uncovered
@@ -22,20 +24,24 @@ def planned(*images: str) -> tuple[Image, ...]:
     return select(open_workspace(HOME), images).plan.images
 
 
+def found(images: Iterable[Image], *known: str, here: bool = False) -> tuple[SingleLayer, ...]:
+    return single_layers.single_layers(images, {*known}, lambda file: here)
+
+
 def test_a_layer_of_several_images_is_built_once_after_cheaper_ones() -> None:
     images = planned("mpi-cpu", "mpi5-cpu")
-    layers = single_layers.single_layers(images, set())
+    layers = found(images)
 
     keys = [item.layer.key for item in layers]
     assert {*keys} == {layer.key for image in images for layer in image.layer_keys}
     assert len({*keys}) == len(keys)
     assert [item.cost for item in layers] == sorted(item.cost for item in layers)
-    assert single_layers.single_layers(images, {*keys[1:]}) == layers[:1]
+    assert found(images, *keys[1:]) == layers[:1]
 
 
 def test_a_layer_is_the_copy_of_its_stage_onto_nothing() -> None:
     [image] = planned("mpi-cpu")
-    [item] = [item for item in single_layers.single_layers([image], set()) if item.name == "mpi-cpu:python"]
+    [item] = [item for item in found([image]) if item.name == "mpi-cpu:python"]
 
     assert item.dockerfile.endswith("\nFROM scratch AS single-layer\nCOPY --link --from=python /out/ /\n")
     assert " AS image\n" not in item.dockerfile
@@ -43,17 +49,19 @@ def test_a_layer_is_the_copy_of_its_stage_onto_nothing() -> None:
 
 def test_what_is_not_pinned_or_only_on_a_web_site_is_not_built() -> None:
     [fabric, pinned] = planned("fabric-cpu", "mpi-cpu")
-    layers = single_layers.single_layers([fabric], set())
+    layers = found([fabric])
     loose = tuple(replace(layer, is_pinned=False) for layer in pinned.layer_keys)
 
-    assert not {"fabric-cpu:libfabric", "fabric-cpu:hwloc"} & {item.name for item in layers}
-    assert single_layers.single_layers([replace(pinned, layer_keys=loose)], set()) == ()
-    assert single_layers.single_layers(planned("pytorch-2.10-cu128-py312-efa"), set()) == ()
+    libraries = {"fabric-cpu:libfabric", "fabric-cpu:hwloc"}
+    assert not libraries & {item.name for item in layers}
+    assert libraries <= {item.name for item in found([fabric], here=True)}
+    assert found([replace(pinned, layer_keys=loose)]) == ()
+    assert found(planned("pytorch-2.10-cu128-py312-efa")) == ()
 
 
 def test_a_group_is_small_unless_a_layer_alone_is_large() -> None:
     [image] = planned("mpi-cpu")
-    first, *_ = single_layers.single_layers([image], set())
+    first, *_ = found([image])
     sizes = [30, 30, 50, 200, 10, 10, 10]
     layers = [
         replace(first, files=frozenset({RequiredFile("wheel", str(number), Sha256("0"), size, "")}))
