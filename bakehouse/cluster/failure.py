@@ -1,19 +1,24 @@
 """The first failure of a job, and its cause according to the log.
 
-A table of known messages gives the causes. Only the end of a log is searched, starting shortly before the
+`recipes/failures.yaml` has the known messages. Only the end of a log is searched, starting shortly before the
 exception that ended the process, because the program survived earlier errors. Unknown causes are reported
 with the exception's own text. Logs without an exception have no cause.
 """
 
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
+from bakehouse.catalog.project import HOME
 from bakehouse.cluster.job import CODE_DIRECTORY, TrainingJob
 from bakehouse.cluster.job_runner import HostResult, JobResult
 from bakehouse.cluster.ranks import RankFailure, first_failure, launcher_failures
+from bakehouse.errors import Problems, RecipeError
+from bakehouse.util import yaml_reader
+from bakehouse.util.yaml_fields import Fields
 
 _LINES_BEFORE = 15
 """Lines before a traceback that belong to it: messages of native code."""
@@ -72,169 +77,46 @@ class FirstFailure:
         return bool(is_signal) and not re.search(r"SIGABRT|signal 6\b|exited with -6\b", self.reason)
 
 
-class _Rule(NamedTuple):
+class KnownFailure(NamedTuple):
     """A known cause and its patterns. Its texts can contain `{host}`, `{hosts}` and the patterns' groups."""
 
     message: str
     hint: str
     patterns: tuple[str, ...]
+    source: str
 
 
-_PORT_HINT = "use another port, or stop the program on {host} that listens on it"
-_NAME_HINT = "use a host of this job: {hosts}; SM_HOSTS lists them"
-_CONNECTION_HINT = "check whether the server has started, ended early, or is unreachable from {host}"
+@dataclass(frozen=True, slots=True)
+class KnownFailures:
+    """The known causes of failures; the first match counts."""
+
+    failures: tuple[KnownFailure, ...]
+    statuses: Mapping[str, Cause]
+    """By secondary status of a stopped job."""
+
+
+@cache
+def known_failures() -> KnownFailures:
+    """Return the causes of the catalogue; raise RecipeError if their file has mistakes."""
+    path = HOME / "recipes/failures.yaml"
+    problems = Problems()
+    table = Fields(yaml_reader.load(path), f"`{path.name}`", problems)
+    failures, statuses = [], {}
+    for item in table.children("failures", "a failure"):
+        texts = (item.text("message", required=True), item.text("hint"))
+        failures.append(KnownFailure(*texts, item.texts("patterns"), item.text("source", required=True)))
+        item.finish()
+    for item in table.children("statuses", "a status"):
+        cause = Cause(item.text("message", required=True), item.text("hint", required=True))
+        item.text("source", required=True)
+        statuses[item.text("status", required=True)] = cause
+        item.finish()
+    table.finish()
+    problems.raise_as(RecipeError)
+    return KnownFailures(tuple(failures), statuses)
+
+
 _SPACE_HINT = "increase `volume_size` of the job; `bake run` has no limit unless `local.volume_size` is set"
-
-_MEMORY_HINT = "use a smaller batch, or an instance type whose devices have more memory"
-_RULES = (
-    _Rule(
-        "torchrun takes the argument {word} of the script for one of its own options",
-        "rename the hyperparameter: `bake validate` names those that torchrun takes",
-        (r"torchrun: error: ambiguous option: (?P<word>\S+) could match",),
-    ),
-    _Rule(
-        "a GPU of {host} ran out of memory",
-        _MEMORY_HINT,
-        (r"CUDA out of memory|CUDA error: out of memory|OutOfMemoryError: ",),
-    ),
-    _Rule(
-        "NCCL timed out in {operation}: a rank did not take part",
-        "read the log of the rank that ended or stopped first; `NCCL_DEBUG=INFO` in `environment` logs the "
-        "connections",
-        (r"Watchdog caught collective operation timeout: WorkNCCL\([^\n]*OpType=(?P<operation>\w+)",),
-    ),
-    _Rule(
-        "mpirun lost its connection to a host",
-        "read the log of that host: it ended, ran out of memory or was interrupted",
-        (r"ORTE has lost communication with (?:a remote|its) daemon",),
-    ),
-    _Rule(
-        "mpirun could not start its daemon on a host",
-        "check that the image contains Open MPI on PATH of every host: `bake smoke IMAGE` does",
-        (r"ORTE was unable to reliably start one or more daemons",),
-    ),
-    _Rule(
-        "AWS denied {operation}",
-        "allow it in a policy of the execution role, and check the names of bucket and key",
-        (
-            r"An error occurred \((?:403|AccessDenied\w*|Forbidden|UnauthorizedOperation)\) when calling the "
-            r"(?P<operation>\w+) operation",
-        ),
-    ),
-    _Rule(
-        "the code archive or another object in S3 does not exist",
-        "set `sagemaker_submit_directory` to an archive that `aws s3 ls URI` shows, or use `bake launch`, "
-        "which uploads the code",
-        (r"An error occurred \(404\) when calling the HeadObject operation",),
-    ),
-    _Rule(
-        "port {port} is taken on {host}",
-        _PORT_HINT,
-        (
-            r"port: (?P<port>\d+),[^\n]*name: EADDRINUSE",
-            r"Address already in use \(while attempting to bind on address \('[^']*', (?P<port>\d+)",
-            r"Failed to add port to server: [^\n]* for '[^'\n]*:(?P<port>\d+)'",
-        ),
-    ),
-    _Rule("a port is taken on {host}", _PORT_HINT, (r"\[Errno 98\] Address already in use",)),
-    _Rule(
-        "the name {name} can't be resolved",
-        _NAME_HINT,
-        (
-            r"network addresses of \((?P<name>[\w.-]+), \d+\) cannot be retrieved \(gai error"
-            r"[\s\S]*timed out after \d+ms while trying to connect to \((?P=name), ",
-            r"\b(?P<name>algo-\d+)\b[^\n]*\n(?:[^\n]*\n){1,12}?"
-            r"(?:socket\.gaierror|urllib\.error\.URLError): [^\n]*Name or service not known",
-            r"Failed to resolve '(?P<name>[^']+)'",
-            r"Could not resolve hostname (?P<name>[^\s:]+)",
-        ),
-    ),
-    _Rule("a host name can't be resolved", _NAME_HINT, (r"Name or service not known",)),
-    _Rule(
-        "port {port} of {name} did not answer",
-        _CONNECTION_HINT,
-        (r"timed out after \d+ms while trying to connect to \((?P<name>[\w.-]+), (?P<port>\d+)\)",),
-    ),
-    _Rule(
-        "a connection from {host} was refused: no server listens there",
-        _CONNECTION_HINT,
-        (r"\[Errno 111\] Connection refused",),
-    ),
-    _Rule(
-        "{host} has no route to the host that it connects to",
-        _CONNECTION_HINT,
-        (r"\[Errno 113\] No route to host",),
-    ),
-    _Rule(
-        "a connection from {host} timed out",
-        _CONNECTION_HINT,
-        (r"\[Errno 110\] Connection timed out|TimeoutError: timed out",),
-    ),
-    _Rule(
-        "no space is left for {path}",
-        _SPACE_HINT,
-        (r"\[Errno 28\] No space left on device: '(?P<path>[^']+)'",),
-    ),
-    _Rule("no space is left on {host}", _SPACE_HINT, (r"No space left on device",)),
-    _Rule(
-        "{error}",
-        "add the package of `{name}` to the image's recipe, or to a `requirements.txt` next to the script, "
-        "which the toolkit installs",
-        (r"(?P<error>ModuleNotFoundError: No module named '(?P<name>[^'.]+)[^'\n]*')",),
-    ),
-    _Rule(
-        "{error} ({file}, line {line})",
-        "run `python -m py_compile {file}`, which finds the error without a job",
-        (
-            r'File "(?:/opt/ml/code/)?(?P<file>[^"\n]+)", line (?P<line>\d+)\n(?:[^\n]*\n){1,3}?\s*'
-            r"(?P<error>(?:SyntaxError|IndentationError|TabError): [^\n]+)",
-        ),
-    ),
-    _Rule(
-        "the script {file} does not exist",
-        "set `--entry-point` to a path below `--source-dir`, or below /opt/ml/code if the image contains the "
-        "code",
-        (r"can't open file '(?P<file>[^']+)': \[Errno 2\]",),
-    ),
-    _Rule(
-        "the image contains no `train`, which SageMaker starts",
-        "add the component `sagemaker-training`, or run another program with `--command`",
-        (r'exec: "train": executable file not found', r"start-job: no command `train` on PATH"),
-    ),
-    _Rule(
-        "the image contains no SSH server, which MPI on several hosts needs",
-        "add the component `sshd`",
-        (r"\nSSH daemon not found, please install SSH",),
-    ),
-    _Rule(
-        "the image contains no program `{program}`",
-        "",
-        (
-            r'exec: "(?P<program>[^"]+)": executable file not found',
-            r"start-job: no command `(?P<program>[^`]+)` on PATH",
-        ),
-    ),
-    _Rule(
-        "mpirun was asked for {count} ranks, more than the hosts have slots",
-        "set `processes_per_host` to the number of ranks on each host",
-        (r"not enough slots available in the system to satisfy the (?P<count>\d+)",),
-    ),
-    # To release a tensor that Python has seen, a thread of gloo needs Python's lock. Python ends threads that
-    # ask for the lock during its exit, and C++ aborts. See https://github.com/pytorch/pytorch/pull/179291
-    _Rule(
-        "the script ended, but a thread of gloo aborted Python's exit",
-        "end the script with `del model; gc.collect(); dist.destroy_process_group()`: gloo's threads run "
-        "until the last reference to their group is gone, and the DDP model has one",
-        (r"terminate called without an active exception\n(?=[\s\S]*torch)",),
-    ),
-    _Rule(
-        "mpirun has no option {option}",
-        "run `mpirun --help` in the image; `custom_mpi_options` takes the options of that mpirun",
-        (r'mpirun: Error: unknown option "(?P<option>[^"]+)"',),
-    ),
-)
-"""Known causes; the first match counts. Each was observed in a log; see the tests."""
-
 _FULL = re.compile(r"No space left on device|inline_container\.cc|iostream error")
 """Messages about a full directory. PyTorch's do not state the reason."""
 _INVOKING = re.compile(r"^Invoking script with the following command:")
@@ -267,7 +149,7 @@ def find_cause(log: str, context: LogContext, rank: int | None = None) -> Cause 
     if context.full and _FULL.search(window):
         verb = "is" if len(context.full) == 1 else "are"
         return Cause(f"{' and '.join(context.full)} {verb} full", _SPACE_HINT, log_lines)
-    for rule in _RULES:
+    for rule in known_failures().failures:
         matches = (re.search(pattern, window) for pattern in rule.patterns)
         if match := next(filter(None, matches), None):
             values = {"host": context.host, "hosts": ", ".join(context.hosts), **match.groupdict()}

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bakehouse.cluster.failure import Cause, LogContext, failure_tail, find_cause
+from bakehouse.cluster.failure import Cause, LogContext, failure_tail, find_cause, known_failures
 from bakehouse.cluster.job_report import JobReport, Status
+from bakehouse.util.format import format_count
 
 _PREFIX = re.compile(r"^\S*\d{4}-\d{2}-\d{2}T\S+\s+(?:\S*/)?algo-\d+-\d+\s?", re.MULTILINE)
 """Time and stream that `aws logs tail` writes before each line."""
@@ -40,6 +41,8 @@ class FailedJob:
     """Known cause according to the log or the reason."""
     tail: tuple[str, ...]
     """The lines of the log that matter."""
+    interruptions: int = 0
+    """How often Spot instances were interrupted."""
 
     @property
     def lines(self) -> Iterator[str]:
@@ -49,6 +52,8 @@ class FailedJob:
             yield f"  cause: {self.cause.message}"
         else:
             yield "  cause: not known; the log of the job would decide it, with `--log FILE`"
+        if self.interruptions:
+            yield f"  Spot interrupted its instances {format_count(self.interruptions, 'time')}"
         yield from (f"    | {line}" for line in self.tail)
         if self.cause and self.cause.hint:
             yield f"  hint: {self.cause.hint}"
@@ -65,8 +70,12 @@ def read_failure(answer: Mapping[str, Any], log: str) -> FailedJob | None:
     # The toolkit puts the exception into the reason, which has a limit of characters.
     stated = find_cause(reason, context)
     cause = next((cause for cause in (own, stated) if cause and cause.hint), own or stated)
+    # A job that SageMaker stopped has no failure of its own
+    cause = known_failures().statuses.get(str(answer.get("SecondaryStatus")), cause)
     lines = own.lines if own else text.splitlines()
-    return FailedJob(reason, cause, failure_tail(lines, _TAIL_LINES))
+    transitions = answer.get("SecondaryStatusTransitions") or ()
+    statuses = [item.get("Status") for item in transitions if isinstance(item, Mapping)]
+    return FailedJob(reason, cause, failure_tail(lines, _TAIL_LINES), statuses.count("Interrupted"))
 
 
 def log_text(data: str) -> str:

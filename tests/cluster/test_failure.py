@@ -1,10 +1,11 @@
 """Causes of failures in the logs of real jobs. Each file in `job_logs/` starts at the launcher's command."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from bakehouse.cluster.failure import LogContext, failure_tail, find_cause, script_exit
+from bakehouse.cluster.failure import LogContext, failure_tail, find_cause, known_failures, script_exit
 
 LOGS = Path(__file__).parent / "job_logs"
 HOSTS = ("algo-1", "algo-2")
@@ -211,3 +212,15 @@ def test_a_rank_that_noticed_the_end_of_another_is_not_quoted() -> None:
 
     assert cause
     assert cause.is_consequence
+
+
+def test_each_known_cause_has_a_source_and_the_logs_that_it_names_exist() -> None:
+    failures = known_failures().failures
+
+    assert len(failures) > 20
+    for known in failures:
+        assert known.source.startswith(("https://", "tests/", "torchrun of ")), known.message
+        for name in re.findall(r"[\w-]+\.log", known.source):
+            cause = find_cause(log(name.removesuffix(".log")), LogContext("algo-1", HOSTS))
+            assert cause
+            assert any(re.search(pattern, log(name.removesuffix(".log"))) for pattern in known.patterns), name

@@ -61,6 +61,11 @@ LOGS = {
         "Found",
         "the code archive or another object in S3 does not exist",
     ),
+    # github.com/aws/sagemaker-python-sdk, session.py
+    "capacity": (
+        "CapacityError: Unable to provision requested ML compute capacity.",
+        "AWS has no capacity for the instance type",
+    ),
     # torchrun of PyTorch 2.13.0
     "torchrun": (
         "torchrun: error: ambiguous option: --log could match --log-dir, --log_dir, --logs-specs",
@@ -106,11 +111,19 @@ def test_an_unknown_cause_is_not_known() -> None:
 
 
 def test_a_job_that_spot_ended_has_its_secondary_status() -> None:
+    transitions = [{"Status": status} for status in ("Training", "Interrupted", "Training", "Interrupted")]
     stopped = {"TrainingJobStatus": "Stopped", "SecondaryStatus": "MaxWaitTimeExceeded"}
-    failed = read_failure(stopped, "")
+    failed = read_failure({**stopped, "SecondaryStatusTransitions": transitions}, "")
 
     assert failed
-    assert failed.reason == "MaxWaitTimeExceeded"
+    assert [*failed.lines] == [
+        "failed on SageMaker: MaxWaitTimeExceeded",
+        "  cause: Spot instances were interrupted or not available until the wait time was over",
+        "  Spot interrupted its instances 2 times",
+        "  hint: raise MaxWaitTimeInSeconds, or use no Spot instances; let the script resume from "
+        "/opt/ml/checkpoints, which CheckpointConfig copies to S3 and back; "
+        "`bake run --kill algo-1@60s` tests an interruption",
+    ]
 
 
 @pytest.mark.parametrize(
