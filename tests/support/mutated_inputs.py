@@ -31,7 +31,7 @@ from bakehouse.engine import buildkit_errors, buildx, engine_removal
 from bakehouse.engine.buildkit_events import LOG_LINES, Event, Step, Tail
 from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BakehouseError, Location, Problems, RecipeError
-from bakehouse.evidence import check_rows
+from bakehouse.evidence import check_rows, step_layers
 from bakehouse.fetch import simple_index
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger import releases
@@ -127,6 +127,7 @@ class MutatedInputs:
         yield "smoke reports", _surface("json", self._read_smoke_report, samples.SMOKE_REPORT)
         yield "remote smoke results", _surface("json", _read_remote_results, samples.REMOTE_RESULTS)
         yield "runs.json", _surface("json", self._read_runs, samples.RUNS)
+        yield "layers.txt", _surface("text", self._read_layers, samples.LAYERS)
         yield "builds.json", _surface("json", self._read_builds, samples.BUILDS)
         yield "sizes", _surface("json", self._read_size, samples.SIZE)
         yield "BuildKit events", _surface("json", self._read_events, *samples.EVENTS)
@@ -232,6 +233,10 @@ class MutatedInputs:
         path = self._write("runs/runs.json", document)
         runs = run_log.load_runs(path.parent)
         run_log.merge_runs(runs, {"mpi-cpu": run_log.Run("k", "2026-11-25")})
+
+    def _read_layers(self, document: bytes) -> None:
+        rows = step_layers.read(self._write("layers/layers.txt", document).parent)
+        assert step_layers.parse(step_layers.text_of(rows)) == rows
 
     def _read_builds(self, document: bytes) -> None:
         self._write("builds/builds.json", document)
