@@ -16,6 +16,7 @@ from bakehouse.catalog.instance_types import find_instance, instances
 from bakehouse.catalog.project import HOME, IS_CHECKOUT, ProjectSettings
 from bakehouse.catalog.requirements_file import read_requirements
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError, UsageError
+from bakehouse.evidence import step_layers
 from bakehouse.plan import image_keys
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Workspace, is_own, own_recipes
@@ -246,7 +247,8 @@ def _proposed_files(workspace: Workspace) -> Iterator[str]:
     for recipe in own_recipes(workspace):
         if recipe.requirements:
             yield from _pattern(project, recipe.requirements.lock)
-    for file in ("README.md", *((image_keys.FILE,) if project.commit else ())):
+    layers = (step_layers.FILE,) if is_file(project.images / step_layers.FILE) else ()
+    for file in ("README.md", *((image_keys.FILE,) if project.commit else ()), *layers):
         yield from _pattern(project, project.images / file)
     for file in _IMAGE_FILES:
         yield from _pattern(project, project.images / "*" / file)

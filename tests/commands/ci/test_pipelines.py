@@ -1135,6 +1135,16 @@ class Proposal:
         return git(self.ci.origin, "branch", "--list", "bakehouse/*")
 
 
+def test_an_upgrade_may_drop_rows_of_layers_that_no_image_asks_for(project: Tree) -> None:
+    def allows() -> bool:
+        texts = (file.read_text() for file in generate(project, REQUIREMENT, "gitlab"))
+        return any("'images/layers.txt'" in text.replace(":(exclude,glob)", "") for text in texts)
+
+    before = allows()
+    project.write("images/layers.txt", "# format 1\n")
+    assert (before, allows()) == (False, True)
+
+
 @pytest.mark.parametrize("system", ["github", "gitlab"])
 def test_an_upgrade_may_change_the_keys_of_a_project_that_has_them(project: Tree, system: str) -> None:
     def texts(settings: str) -> str:
