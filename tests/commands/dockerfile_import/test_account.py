@@ -1,4 +1,4 @@
-"""The sums of fates: no word of a Dockerfile disappears."""
+"""The account: each instruction of a Dockerfile has a row, and no row shows a secret."""
 
 import re
 from collections.abc import Callable
