@@ -27,7 +27,7 @@ CLIENTS = {
     "packageurl": {"fetch", "trust", "commands/security"},
     "packaging": {
         "jobs",
-        *("catalog", "resolve", "plan", "fetch", "lock", "builder", "trust", "ledger"),
+        *("catalog", "resolve", "plan", "fetch", "lock", "builder", "trust", "ledger", "maintain"),
         *("commands/dockerfile_import", "commands/security", "commands/update"),
     },
     "deflate": {"registry"},
@@ -47,7 +47,7 @@ SLOW = {
 """Packages that are imported in functions, so that a task that does not need them starts quickly."""
 
 PROGRAMS = {
-    *("util", "catalog", "fetch", "engine", "registry", "lock", "analysis", "cluster"),
+    *("util", "catalog", "fetch", "engine", "registry", "lock", "cluster"),
     "maintain",
 }
 """Packages that may run other programs."""

@@ -20,18 +20,18 @@ PROGRAMS = {
     # What each command may need
     "catalog/git_history.py": {"git"},
     "engine/daemon_info.py": {"docker", "nvidia-smi"},
-    "engine/dialed_engine.py": {"docker"},
+    "engine/docker.py": {"docker"},
     "engine/docker_container.py": {"docker"},
     "lock/interpreter.py": {"uv", "python"},
     "lock/project_locks.py": {"uv"},
     "lock/python.py": {"uv"},
+    "fetch/pip_config.py": {"uv"},
     "fetch/sources.py": {"uv"},
     "registry/local_registry.py": {"docker", "python"},
     "registry/registry_keeper.py": {"docker"},
     "util/git.py": {"git"},
     "util/process.py": {"docker", "setpriv"},
     # Where the user selects them
-    "analysis/compare.py": {"diffoscope"},
     "cluster/smoke_runners.py": {"docker", "ssh"},
     "fetch/credentials.py": {"keyring"},
     # To install and start an engine where none is

@@ -208,7 +208,7 @@ _READERS = {
     "bakehouse/util/aws.py": {"Body"},
     # Entries that archive_reader yields
     "bakehouse/analysis/layers.py": {"extractfile"},
-    "bakehouse/analysis/layer_diff.py": {"extractfile"},
+    "bakehouse/maintain/layer_diff.py": {"extractfile"},
     "bakehouse/analysis/root_file_system.py": {"extractfile"},
     "bakehouse/engine/image_archive.py": {"extractfile"},
     "bakehouse/engine/tar.py": {"extractfile"},
@@ -219,7 +219,7 @@ _READERS = {
     "bakehouse/util/deb.py": {"tarfile.open"},
     # What the engine and Bakehouse itself wrote
     "bakehouse/builder/base_layer.py": {"extractfile", "tarfile.open"},
-    "bakehouse/builder/stub_files.py": {"zipfile.ZipFile"},
+    "bakehouse/maintain/stub_files.py": {"zipfile.ZipFile"},
     "bakehouse/engine/docker.py": {"json"},
 }
 """Modules that read responses and archives, and how."""
@@ -301,10 +301,7 @@ _DIRECT_ACCESS = {
     "bakehouse/builder/code_copies.py": "copies in the state, which `make_directory` opened",
     "bakehouse/builder/prefetch.py": "copies in the state, which `make_directory` opened",
     "bakehouse/builder/registry_auth.py": "logins in a private directory",
-    "bakehouse/builder/rehearse.py": "secrets in a private directory",
     "bakehouse/builder/remote.py": "layouts in a private directory",
-    "bakehouse/builder/stub_bases.py": "templates of Bakehouse",
-    "bakehouse/builder/stub_files.py": "stubs of Bakehouse",
     "bakehouse/builder/verify.py": "checks of Bakehouse",
     "bakehouse/catalog/cache.py": "the cache of the user",
     "bakehouse/catalog/file_modes.py": "the settings of Git, which no commit contains",
@@ -322,7 +319,7 @@ _DIRECT_ACCESS = {
     "bakehouse/lock/base_step.py": "context in a scratch directory",
     "bakehouse/lock/git_requirements.py": "archives in a scratch directory",
     "bakehouse/lock/interpreter.py": "programs in a scratch directory",
-    "bakehouse/lock/lock_inputs.py": "names in a directory of wheels",
+    "bakehouse/lock/requirements_locks.py": "names in a directory of wheels",
     "bakehouse/lock/project_locks.py": "names of the members of a workspace of uv",
     "bakehouse/lock/python.py": "inputs of uv in a scratch directory",
     "bakehouse/pipeline/compose.py": "layers in a private directory",

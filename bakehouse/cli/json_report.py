@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     # Tasks import this module when they start, and most of these imports are slow.
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bakehouse.analysis.compare import Reproduction
     from bakehouse.builder.built_image import BuiltImage
-    from bakehouse.builder.rehearse import Rehearsed
     from bakehouse.catalog.component import Incompatibility
     from bakehouse.cli.doctor import DoctorCheck
     from bakehouse.cluster.smoke_report import SmokeReport
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from bakehouse.jobs.sizing import Recommendation
     from bakehouse.ledger.releases import ReleaseRecord
     from bakehouse.lock.drift import Drift
+    from bakehouse.maintain.compare import Reproduction
+    from bakehouse.maintain.rehearsal import Rehearsed
     from bakehouse.plan.affected import ChangedImages
     from bakehouse.plan.diff import History, Locks
     from bakehouse.plan.explain_package import PackageOrigin

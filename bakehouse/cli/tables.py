@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bakehouse.builder.built_image import BuiltImage
-    from bakehouse.builder.rehearse import Rehearsed
     from bakehouse.catalog.base_image_lock import AptLocks
     from bakehouse.cluster.smoke_report import SmokeReport
     from bakehouse.ledger.releases import ReleaseRecord
+    from bakehouse.maintain.rehearsal import Rehearsed
     from bakehouse.plan.affected import ChangedImages
     from bakehouse.plan.model import BootstrappedBase, Image, Plan
     from bakehouse.resolve.outdated import OutdatedCount
@@ -139,7 +139,7 @@ def built_table(built: Sequence[BuiltImage], bases: Mapping[str, BootstrappedBas
 
 def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
     """Format each rehearsed image with its stubs and the checks of declared versions."""
-    from bakehouse.builder.stub_plan import REHEARSED
+    from bakehouse.maintain.stub_plan import REHEARSED
 
     lines = []
     for result in sorted(rehearsed, key=lambda result: result.rehearsal.real.name):

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bakehouse.engine import content_store, engine_host, image_archive, metadata_service, tar
 from bakehouse.engine.content_store import StoredFiles
-from bakehouse.engine.dialed_engine import dialed_engine
 from bakehouse.engine.docker_container import API_SECONDS, DockerContainer, remove_until_gone
 from bakehouse.engine.docker_errors import check_socket, translate_errors
 from bakehouse.engine.gpu_devices import device_arguments
@@ -33,6 +32,41 @@ if TYPE_CHECKING:
     from docker import DockerClient
     from docker.models.containers import Container as SdkContainer
     from docker.types import DriverConfig
+import socket
+import subprocess
+
+from bakehouse.util.tempdir import scratch_directory
+
+
+@contextlib.contextmanager
+def dialed_engine() -> Iterator[str]:
+    """Yield the endpoint of a socket that leads to the engine of the `docker` command."""
+    with scratch_directory() as directory, socket.socket(socket.AF_UNIX) as server:
+        path = directory / "engine.sock"
+        server.bind(str(path))
+        server.listen()
+        accepting = threading.Thread(target=_accept, args=(server,), daemon=True)
+        accepting.start()
+        try:
+            yield f"unix://{path}"
+        finally:
+            with contextlib.suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+
+
+def _accept(server: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            threading.Thread(target=_forward, args=(connection,), daemon=True).start()
+
+
+def _forward(connection: socket.socket) -> None:
+    with connection:
+        descriptor = connection.fileno()
+        command = ["docker", "system", "dial-stdio"]
+        subprocess.run(command, stdin=descriptor, stdout=descriptor, stderr=subprocess.DEVNULL, check=False)
+
 
 OWNER_LABEL = "bakehouse"
 IMAGE_LABEL = "bakehouse.image"

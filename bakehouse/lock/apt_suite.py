@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from bakehouse.builder.build_inputs import BuildInputs
 from bakehouse.catalog.apt_lock import (
     DIRECTORY,
     SUFFIX,
@@ -18,16 +19,47 @@ from bakehouse.catalog.apt_lock import (
 )
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.lock import apt
-from bakehouse.lock.apt import AptChange
-from bakehouse.lock.apt_step import apt_machine
+from bakehouse.engine import daemon_info, provision
+from bakehouse.fetch.debian_mirrors import debian_mirrors
+from bakehouse.lock import apt, locked_base
+from bakehouse.lock.apt import RESOLVE, AptChange, AptMachine, RunApt
+from bakehouse.lock.base_step import BuildSettings, run_step
 from bakehouse.plan.apt_packages import suite_lists
+from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.workspace import Workspace, own_recipes
 from bakehouse.registry import registry_image
 from bakehouse.resolve.resolver import resolve
 from bakehouse.util.files import read_text
 from bakehouse.util.format import in_images
+from bakehouse.util.heartbeat import Heartbeat
 from bakehouse.util.terminal import Reporter
+
+_DOCKERFILE = f"""\
+FROM {{{{ base }}}} AS base
+RUN --network=none --mount=type=bind,target=/input sh /input/{RESOLVE.name} /input /output
+
+FROM scratch
+COPY --from=base /output/ /
+"""
+
+
+def apt_machine(workspace: Workspace, name: str, report: Reporter) -> AptMachine:
+    """Return the mirrors of a project and the base whose apt resolves the packages of a lock."""
+    project = workspace.project
+
+    def open_base() -> RunApt:
+        base = locked_base.base_with_apt(workspace, suite_and_platform(name)[0])
+        daemon_info.require(provision.ensure(provision.ask_at_terminal, report))
+        locked_base.ensure(workspace, base, report)
+
+        def run(files: Mapping[str, str | bytes]) -> Mapping[str, str]:
+            beat = Heartbeat(report, f"running: apt of {base.reference}")
+            settings = BuildSettings(project.state, BuildInputs(), lambda _: beat.tick())
+            return run_step(name, filled(_DOCKERFILE, base=base.reference), settings, files)
+
+        return run
+
+    return AptMachine(debian_mirrors(project), open_base, project.state)
 
 
 def lock(

@@ -10,15 +10,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import date
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from packaging.requirements import Requirement as Parsed
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
 
 from bakehouse.catalog.build_requirements import read_build_requirements
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.component import Component
 from bakehouse.catalog.python_lock import (
     INSTALLED,
     Package,
@@ -31,6 +35,7 @@ from bakehouse.catalog.requirements_file import (
 )
 from bakehouse.errors import (
     BakehouseError,
+    BuildError,
     ConflictError,
     Diagnostic,
     Location,
@@ -42,10 +47,9 @@ from bakehouse.errors import (
 from bakehouse.lock import python as pylock
 from bakehouse.lock import removed_modules
 from bakehouse.lock.build_requirements import with_build_requirements
-from bakehouse.lock.component_advice import component_advice
 from bakehouse.lock.git_requirements import git_archives
-from bakehouse.lock.import_warnings import import_warnings
 from bakehouse.lock.project_locks import ProjectPackage, fits, project_files, read_project_locks
+from bakehouse.lock.python import Index, LockedFile
 from bakehouse.lock.requirements_options import (
     build_of_pytorch,
     unused_indexes,
@@ -55,6 +59,65 @@ from bakehouse.lock.requirements_options import (
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.format import format_bytes
 from bakehouse.util.terminal import Reporter
+
+LAST_NUMPY_1 = date(2024, 2, 6)
+"""Day of NumPy 1.26.4, the last release before the first test releases of NumPy 2."""
+
+
+def import_warnings(image: str, files: Iterable[LockedFile], numpy: str, index: Index) -> Iterator[str]:
+    """Yield a line for each wheel that was compiled for NumPy 1, if NumPy 2 or newer is in the image.
+
+    `numpy` is the version in the image; empty without NumPy.
+    """
+    if not numpy or Version(numpy).major < 2:
+        return
+    for file in files:
+        is_older = file.name != "numpy" and file.uploaded and file.uploaded <= LAST_NUMPY_1
+        if is_older and _is_compiled(file) and _needs_numpy(file, index):
+            yield (
+                f"{image}: {file.name} {file.version} cannot be imported with NumPy {numpy}: its wheel of "
+                f"{file.uploaded} was compiled for NumPy 1; ask for `numpy<2`, or a newer `{file.name}`"
+            )
+
+
+def _is_compiled(file: LockedFile) -> bool:
+    """Return whether a wheel has extensions for Python, not only programs or libraries."""
+    if not file.file.endswith(".whl"):
+        return False
+    return any(tag.interpreter.startswith("cp") for tag in parse_wheel_filename(file.file)[3])
+
+
+def _needs_numpy(file: LockedFile, index: Index) -> bool:
+    try:
+        return "numpy" in pylock.versions([f"{file.name}=={file.version}"], (), index)
+    except (BuildError, ConflictError):
+        return False
+
+
+def component_advice(
+    resolution: Resolution, lines: tuple[RequiredPackage, ...], catalog: Catalog
+) -> Iterator[str]:
+    """Yield a line for each requirement that is a component of the catalogue, unless the image has it."""
+    chosen = {choice.name for choice in resolution.all_choices}
+    for line in lines:
+        names = [name for name, component in catalog.components.items() if _provides(component, line.name)]
+        if names and not chosen.intersection(names):
+            kind = "a component" if len(names) == 1 else "components"
+            listed = ", ".join(f"`{name}`" for name in sorted(names))
+            place = f"{line.location.path.name}:{line.location.line}"
+            yield (
+                f"{resolution.recipe.name}: the catalogue has {kind} for `{line.name}` ({place}): "
+                f"component {listed}; add one to `components` and remove the line"
+            )
+
+
+def _provides(component: Component, package: str) -> bool:
+    """Return whether a component is named after a package, or after its flavor, such as `horovod-nccl`."""
+    if component.name == package:
+        return True
+    projects = map(normal_name, component.upstream.projects if component.upstream else ())
+    return package in projects and (component.name.startswith(package) or package.startswith(component.name))
+
 
 _MAX_CONCURRENT_RESOLUTIONS = 4
 _FOR_GPUS = re.compile(r"(nvidia|cuda|cupy)-.+|.+-cu(da)?1[0-9][0-9x]*|.+-gpu|triton|pytorch-triton.*")

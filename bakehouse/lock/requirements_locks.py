@@ -1,14 +1,17 @@
 """The task `lock` for requirements: one lock for all images that use a requirements file."""
 
+import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 from packaging.requirements import Requirement as Parsed
 
+from bakehouse import __version__
 from bakehouse.catalog.component import Requirement
 from bakehouse.catalog.python_lock import Package, normal_name, preferred_packages
 from bakehouse.catalog.recipe import Recipe
@@ -24,7 +27,8 @@ from bakehouse.errors import (
     RecipeError,
     UndecidedError,
 )
-from bakehouse.lock import drift, lock_inputs
+from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.lock import drift
 from bakehouse.lock import python as pylock
 from bakehouse.lock.project_locks import check_python
 from bakehouse.lock.recipe_lock import LockedImage, lock_image
@@ -32,7 +36,79 @@ from bakehouse.plan.workspace import Workspace, is_own
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import is_file, read_bytes, write_whole
 from bakehouse.util.format import format_count, in_images, version_change
+from bakehouse.util.hashing import key_of
+from bakehouse.util.json_reader import decode, parse_json
 from bakehouse.util.terminal import Reporter
+
+
+def inputs_key(
+    resolution: Resolution,
+    requirements: Requirements,
+    contained: Iterable[Package],
+    pip: PipConfig,
+    lines: Sequence[str],
+) -> str | None:
+    """Return the key of all inputs of a lock and of its `lines`; None if some inputs are not known.
+
+    The contents of local files, repositories and locks of other tools are not part of the key, except the
+    list of the files of a `find-links` directory.
+    """
+    is_plain = not requirements.locks and not requirements.options
+    if any(place and not _is_remote(place) for place in (pip.index_url, *pip.extra_index_urls)):
+        return None
+    listings = [_listing(place) for place in pip.find_links if not _is_remote(place)]
+    if None in listings:
+        return None
+    if not is_plain or any(package.git or " @ " in package.text for package in requirements.packages):
+        return None
+    files = {choice.candidate.component.location.path for choice in resolution.all_choices}
+    owned = (package for packages in resolution.owners.values() for package in packages)
+    return key_of(
+        __version__,
+        requirements.digest,
+        [_hash_of(path) for path in (resolution.recipe.location.path, *sorted(files))],
+        [str(choice.candidate) for choice in resolution.all_choices],
+        [package.requirement for package in (*owned, *contained)],
+        repr(pip),
+        listings,
+        list(lines),
+    )
+
+
+def _is_remote(place: str) -> bool:
+    return place.startswith(("https://", "http://"))
+
+
+def _listing(directory: str) -> list[tuple[str, int, int]] | None:
+    """Return the names, sizes and times of the files of a local directory; None if it cannot be listed."""
+    try:
+        with os.scandir(directory.removeprefix("file://")) as entries:
+            files = [(entry.name, entry.stat()) for entry in entries]
+    except OSError:
+        return None
+    return sorted((name, status.st_size, status.st_mtime_ns) for name, status in files)
+
+
+def _hash_of(path: Path) -> str:
+    return sha256(read_bytes(path)).hexdigest()
+
+
+def load_keys(state: Path) -> dict[str, str]:
+    """Return the recorded keys by image; none if the record is missing or damaged."""
+    try:
+        return decode(parse_json(read_bytes(_path(state))), dict[str, str])
+    except (OSError, ValueError):
+        return {}
+
+
+def save_keys(keys: Mapping[str, str], state: Path) -> None:
+    """Record the keys of images."""
+    write_whole(_path(state), json.dumps(keys, indent=1, sort_keys=True) + "\n")
+
+
+def _path(state: Path) -> Path:
+    return state / "locks" / "inputs.json"
+
 
 _VERSION = re.compile(r"(?P<name>[^=\s]+)==(?P<version>\S+) --hash")
 _MAX_NAMES = 2
@@ -74,7 +150,7 @@ def lock_requirements(
     failures: dict[str, BakehouseError] = {}
     versions: list[tuple[str, str, str]] = []
     selected = {recipe.name for recipe in scope.recipes}
-    recorded = lock_inputs.load_keys(workspace.project.state)
+    recorded = load_keys(workspace.project.state)
     keys = dict(recorded)
     for path, recipes in _by_lock(workspace).items():
         if selected.isdisjoint(recipe.name for recipe in recipes):
@@ -100,7 +176,7 @@ def lock_requirements(
                     check_python(recipe.requirements.files, python, name)
                 known = contained(recipe)
                 packages = tuple(known or ())
-                inputs = partial(lock_inputs.inputs_key, resolution, requirements, packages, index.pip)
+                inputs = partial(inputs_key, resolution, requirements, packages, index.pip)
                 upgrade = scope.upgrade if name in selected else ()
                 key = inputs(old.lines[name]) if upgrade == () and is_current and name in lines else None
                 if key and recorded.get(name) == key:
@@ -141,7 +217,7 @@ def lock_requirements(
         )
         outcome.lines += _notes(locked)
     if keys != recorded:
-        lock_inputs.save_keys(keys, workspace.project.state)
+        save_keys(keys, workspace.project.state)
     outcome.lines += _version_lines(versions)
     outcome.failures = list(merged_failures(failures))
     return outcome

@@ -7,13 +7,10 @@ from dataclasses import replace
 
 from bakehouse.builder import base_image, image_owners, single_layers
 from bakehouse.builder import build as builder
-from bakehouse.builder import rehearse as rehearsal
 from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.build_inputs import build_inputs
 from bakehouse.builder.progress import Progress
-from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
 from bakehouse.builder.single_layers import SingleLayer
-from bakehouse.builder.stub_plan import Rehearsal
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.engine.protocol import Engine
@@ -23,6 +20,9 @@ from bakehouse.evidence.image_state import known_layers
 from bakehouse.evidence.step_layers import StepLayer, asked_keys
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFile
+from bakehouse.maintain import rehearsal
+from bakehouse.maintain.rehearsal import RehearsalResults, Rehearsed
+from bakehouse.maintain.stub_plan import Rehearsal
 from bakehouse.pipeline.build import platforms_of, runnable_plan
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import BootstrappedBase, Image

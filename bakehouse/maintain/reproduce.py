@@ -5,8 +5,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bakehouse.analysis import compare
-from bakehouse.analysis.compare import Reproduction, Side
 from bakehouse.engine import daemon_info, docker, provision
 from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.engine.protocol import Engine
@@ -18,6 +16,8 @@ from bakehouse.errors import (
     Problems,
     StaleError,
 )
+from bakehouse.maintain import compare
+from bakehouse.maintain.compare import Reproduction, Side
 from bakehouse.maintain.isolated_engine import FakeClock, isolated_engine
 from bakehouse.pipeline.build import build_plan, manifest_digests, runnable_plan
 from bakehouse.plan.model import Image

@@ -13,6 +13,7 @@ from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.build_requirements import with_build_requirements
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import BaseSource
+from bakehouse.catalog.python_lock import normal_name
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.size_budget import OWN, REQUIREMENTS
 from bakehouse.catalog.system_packages import Manager
@@ -29,7 +30,6 @@ from bakehouse.plan.apt_packages import (
     installs_with_dnf,
     requirements_packages,
 )
-from bakehouse.plan.constraints import constraints
 from bakehouse.plan.model import (
     DESCRIPTION_LABEL,
     OWN_PYTHON,
@@ -46,6 +46,30 @@ from bakehouse.resolve.phrases import warning_text
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.oci import Digest, platform_suffix
 from bakehouse.util.suggest import suggestion
+
+_BUILD_TOOLS = frozenset({"pip", "setuptools", "wheel"})
+"""pip before 26.2 also applies constraints to build requirements, and builds need other versions of these."""
+
+
+def constraints(
+    resolution: Resolution, base_contents: Callable[[str], BaseContents | None]
+) -> tuple[str, ...]:
+    """Return a line `name==version` for each package of a component or of the base; none if switched off.
+
+    Packages of a vendor's base are included only if there is a record of them.
+    """
+    if not resolution.recipe.constraints:
+        return ()
+    source = resolution.base.spec.base
+    contents = base_contents(source.digest) if source and source.digest else None
+    installed = [*(contents.packages if contents else ())]
+    for choice in resolution.choices:
+        installed += [*resolution.owners[choice.name], *choice.candidate.wheels.values()]
+    # Components replace packages of the base
+    versions = {normal_name(package.name): package.version for package in installed}
+    lines = [f"{name}=={version}" for name, version in versions.items() if name not in _BUILD_TOOLS]
+    return tuple(sorted([*lines, *resolution.companions]))
+
 
 MAX_LAYERS = 100
 REQUIREMENTS_TEMPLATE, SDISTS_TEMPLATE = "requirements.j2", "requirements-sdists.j2"

@@ -8,18 +8,52 @@ from dataclasses import dataclass
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.engine import docker, provision
-from bakehouse.errors import PublishError, UsageError
+from bakehouse.errors import PublishError, RegistryAuthError, UsageError
 from bakehouse.registry import registry_image
-from bakehouse.registry.docker_login import docker_login
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_endpoints import check_host, is_ecr, registry_host
 from bakehouse.registry.local_registry import EmbeddedRegistry, RegistryContainer, RegistryStatus
-from bakehouse.registry.registry import NamedRegistry, Registry
+from bakehouse.registry.registry import Credentials, NamedRegistry, Registry
 from bakehouse.util.aws import Access
 from bakehouse.util.files import make_directory
 from bakehouse.util.oci import check_names, is_named
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
+
+
+def docker_login(host: str) -> Credentials | None:
+    """Return the login of `docker login` for a registry, from docker's file or credential helper.
+
+    Raises RegistryAuthError for a login that cannot be read or used.
+    """
+    from docker.auth import load_config
+    from docker.errors import DockerException
+
+    try:
+        authentication = load_config().resolve_authconfig(host) or {}
+    except DockerException:
+        # The helper's own message may contain secrets.
+        raise RegistryAuthError(
+            f"cannot read docker's login for `{host}`: its credential helper is missing or failed",
+            hint=f"check `credHelpers` and `credsStore` in docker's settings, or run `docker login {host}`",
+        ) from None
+    except (ValueError, KeyError, AttributeError, TypeError):
+        # docker's Python package does not check what it reads.
+        raise RegistryAuthError(
+            f"cannot read docker's login for `{host}`: invalid settings or output of its helper",
+            hint="check `auths` and the credential helper in docker's settings, "
+            f"or run `docker login {host}`",
+        ) from None
+    # The names are lower case in the file, but not in a helper's output.
+    login = {name.lower(): value for name, value in authentication.items()}
+    if login.get("identitytoken"):
+        raise RegistryAuthError(
+            f"docker's login for `{host}` is an identity token, which Bakehouse does not support",
+            hint=f"log in with a user name and a password or access token: `docker login {host}`",
+        )
+    username, password = login.get("username"), login.get("password")
+    return Credentials(username, password) if username and password else None
+
 
 _ACTIONS = ("start", "stop", "status")
 _BY_NAME = ("local", "ecr")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bakehouse.builder.build_steps import BuildStep, StepKey
-from bakehouse.builder.schedule import PASS_ON_SECONDS, Estimates, Schedule, step_seconds
+from bakehouse.builder.distribution import PASS_ON_SECONDS, Estimates, Schedule, step_seconds
 
 BUILDERS = ("far", "near", "third")
 STEPS = [StepKey(f"step{number}") for number in range(8)]

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from bakehouse.analysis.compare import LayerDifference, Reproduction
 from bakehouse.builder.built_image import BuiltImage
-from bakehouse.builder.rehearse import Rehearsed
-from bakehouse.builder.stub_plan import Rehearsal
 from bakehouse.builder.verify import Outcome, VersionResult
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import json_report, main
 from bakehouse.cli.doctor import CheckState, DoctorCheck
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.lock.drift import Drift, DriftKind
+from bakehouse.maintain.compare import LayerDifference, Reproduction
+from bakehouse.maintain.rehearsal import Rehearsed
+from bakehouse.maintain.stub_plan import Rehearsal
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.util.oci import Digest

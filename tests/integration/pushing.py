@@ -19,7 +19,7 @@ from bakehouse.cli import diagnostics
 from bakehouse.engine import docker
 from bakehouse.errors import BakehouseError
 from bakehouse.publish.push import PushOptions, publish
-from bakehouse.registry.docker_login import docker_login
+from bakehouse.registry.destination import docker_login
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.oci import Digest
 from tests.integration.tiny_images import image, passed

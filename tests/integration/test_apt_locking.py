@@ -16,7 +16,8 @@ from bakehouse.catalog.apt_lock import AptLock, apt_locks, written
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker
 from bakehouse.errors import BuildError, ConflictError
-from bakehouse.lock import apt, apt_step
+from bakehouse.lock import apt
+from bakehouse.lock.apt_suite import apt_machine
 from bakehouse.plan import workspace
 from bakehouse.plan.model import BootstrappedBase
 from tests.integration import projects
@@ -41,7 +42,7 @@ def machine(state: Path, *mirrors: str) -> apt.AptMachine:
     """Return the base that resolves bookworm, and the mirrors of this machine or others."""
     opened = workspace.open_workspace(HOME)
     project = replace(opened.project, debian_mirrors=mirrors, state_directory=state)
-    return apt_step.apt_machine(replace(opened, project=project), "bookworm", print)
+    return apt_machine(replace(opened, project=project), "bookworm", print)
 
 
 def names(resolved: apt.Resolved) -> set[str]:

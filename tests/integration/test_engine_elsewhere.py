@@ -13,7 +13,7 @@ from bakehouse.cli import doctor
 from bakehouse.cli.doctor import CheckState
 from bakehouse.engine import daemon_info, docker, dockerd
 from bakehouse.engine.daemon_info import Daemon
-from bakehouse.engine.dialed_engine import dialed_engine
+from bakehouse.engine.docker import dialed_engine
 from bakehouse.engine.protocol import EngineHost
 from bakehouse.errors import EngineError
 from tests.integration import engine_journey

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
 from bakehouse.catalog.project import HOME
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BakehouseError, PublishError, SmokeError
 from bakehouse.evidence import step_layers
 from bakehouse.evidence.image_state import Level, known_layers, state_of
+from bakehouse.maintain.rehearsal import RehearsalResults, Rehearsed
 from bakehouse.maintain.rehearse import rehearse
 from bakehouse.pipeline.build import build, ensure_built
 from bakehouse.pipeline.publish import push_images

@@ -3,7 +3,7 @@
 import pytest
 
 from bakehouse.catalog.requirements_file import read_requirements
-from bakehouse.lock.component_advice import component_advice
+from bakehouse.lock.recipe_lock import component_advice
 from tests.support import own_recipes
 from tests.support.trees import IMAGE, Tree
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.lock.import_warnings import LAST_NUMPY_1, import_warnings
 from bakehouse.lock.python import Index, LockedFile
+from bakehouse.lock.recipe_lock import LAST_NUMPY_1, import_warnings
 from tests.support.wheels import wheel
 
 OLD = LockedFile(

@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from bakehouse.analysis.compare import Reproduction
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import StaleError
 from bakehouse.maintain import reproduce
+from bakehouse.maintain.compare import Reproduction
 from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import signing
 from bakehouse.publish.attest import Bundler

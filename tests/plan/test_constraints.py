@@ -5,7 +5,7 @@ import pytest
 from bakehouse.catalog.base_contents import BaseContents
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location
-from bakehouse.plan.constraints import constraints
+from bakehouse.plan.planner import constraints
 from tests.support.trees import IMAGE, SHA, TEMPLATE, Tree
 
 TORCH = """\

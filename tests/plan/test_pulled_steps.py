@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from bakehouse.builder import stub_plan
-from bakehouse.builder.stub_plan import Stubs
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.errors import RecipeError
 from bakehouse.fetch.required_files import required_files
+from bakehouse.maintain import stub_plan
+from bakehouse.maintain.stub_plan import Stubs
 from bakehouse.plan import dockerfile, image_lock
 from bakehouse.plan.dockerfile import layer_owners
 from bakehouse.plan.model import Image

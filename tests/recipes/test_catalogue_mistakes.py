@@ -18,8 +18,7 @@ from bakehouse.catalog.recipe import Recipe, load_recipes, read_recipes
 from bakehouse.cli import main
 from bakehouse.errors import Problems, RecipeError
 from bakehouse.plan import workspace
-from bakehouse.plan.templates import read_templates
-from bakehouse.plan.workspace import Workspace
+from bakehouse.plan.workspace import Workspace, read_templates
 
 MISTAKES = Path(__file__).parents[1] / "mistakes"
 SLUGS = sorted(path.parent.name for path in MISTAKES.glob("*/command.txt"))

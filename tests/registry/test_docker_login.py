@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.errors import Diagnostic, RegistryAuthError
-from bakehouse.registry.docker_login import docker_login
+from bakehouse.registry.destination import docker_login
 from bakehouse.registry.registry import Credentials
 
 HOST = "registry.example.com"

@@ -20,7 +20,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BakehouseError, Diagnostic, Problems, RecipeError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.planner import make_plan
-from bakehouse.plan.templates import read_templates
+from bakehouse.plan.workspace import read_templates
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.yaml_fields import Fields

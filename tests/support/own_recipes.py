@@ -13,8 +13,7 @@ from bakehouse.errors import Problems, RecipeError
 from bakehouse.plan.dockerfile import RenderedFile, render
 from bakehouse.plan.model import Plan
 from bakehouse.plan.planner import make_plan
-from bakehouse.plan.templates import read_templates
-from bakehouse.plan.workspace import Workspace, without_affected
+from bakehouse.plan.workspace import Workspace, read_templates, without_affected
 from bakehouse.resolve.resolver import Resolution, resolve
 
 RECIPES = HOME / "recipes"

@@ -12,7 +12,7 @@ from bakehouse.errors import BakehouseError
 from bakehouse.plan import dockerfile as rendering
 from bakehouse.plan.model import Image, Plan
 from bakehouse.plan.planner import make_plan
-from bakehouse.plan.templates import read_templates
+from bakehouse.plan.workspace import read_templates
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from tests.support.errors import error_text

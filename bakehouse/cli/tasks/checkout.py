@@ -92,8 +92,8 @@ def reproduce(context: Context, images: str, sign: bool = False, json: bool = Fa
     bake reproduce pytorch-cpu
     bake reproduce mpi-cpu --sign
     """
-    from bakehouse.analysis import compare
     from bakehouse.cli import json_report
+    from bakehouse.maintain import compare
     from bakehouse.maintain import reproduce as reproducing
     from bakehouse.plan.workspace import select
     from bakehouse.publish.signing import require_bundler

@@ -21,8 +21,7 @@ from bakehouse.commands.update.release_notes import ReleaseNotes
 from bakehouse.commands.update.update import ComponentUpdate, ReleaseProposal
 from bakehouse.errors import BuildError, EngineError, Problems, UsageError
 from bakehouse.pipeline import render
-from bakehouse.plan.templates import read_templates
-from bakehouse.plan.workspace import Workspace, select_kept
+from bakehouse.plan.workspace import Workspace, read_templates, select_kept
 from tests.support import own_recipes
 from tests.support.file_server import FileServer, serving
 from tests.support.git_repository import commit, git

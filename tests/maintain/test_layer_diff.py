@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from bakehouse.analysis import layer_diff
-from bakehouse.analysis.layer_diff import EntryDifference, LayerEntry
+from bakehouse.maintain import layer_diff
+from bakehouse.maintain.layer_diff import EntryDifference, LayerEntry
 from tests.support.layer_archives import Member, layer
 
 FILE = Member("opt/made", b"first")

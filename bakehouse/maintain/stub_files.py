@@ -18,8 +18,8 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from bakehouse.builder.stub_plan import StubFile
 from bakehouse.catalog.project import HOME
+from bakehouse.maintain.stub_plan import StubFile
 from bakehouse.util.archive import Tree, gzip, tar
 from bakehouse.util.files import read_bytes, write_whole
 from bakehouse.util.oci import EPOCH, Sha256

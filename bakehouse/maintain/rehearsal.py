@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from bakehouse.builder import base_image, file_server, image_owners, stub_bases, stub_files, stub_plan, verify
+from bakehouse.builder import base_image, file_server, image_owners, verify
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds
 from bakehouse.builder.code_copies import write_code
-from bakehouse.builder.stub_plan import Rehearsal, Stubs
 from bakehouse.builder.verify import VersionResult
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine import buildx
@@ -25,6 +24,8 @@ from bakehouse.engine.protocol import Engine, EngineHost
 from bakehouse.errors import BuildError, Diagnostic, EngineError, Reason
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import debs, required_files
+from bakehouse.maintain import stub_bases, stub_files, stub_plan
+from bakehouse.maintain.stub_plan import Rehearsal, Stubs
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.util.files import make_directory, read_text, write_whole

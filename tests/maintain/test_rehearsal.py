@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.builder import rehearse
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_inputs import BuildInputs
 from bakehouse.builder.progress import Mode, Progress
-from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import BuildError, EngineError
+from bakehouse.maintain import rehearsal as rehearse
+from bakehouse.maintain.rehearsal import RehearsalResults, Rehearsed
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
 from tests.support import fake_engine, feeds, plans
 from tests.support.fake_commands import put

@@ -13,9 +13,10 @@ from urllib.request import ProxyHandler, Request, build_opener
 import pytest
 from packaging.utils import parse_wheel_filename
 
-from bakehouse.builder import file_server, stub_files
-from bakehouse.builder.stub_plan import StubFile
+from bakehouse.builder import file_server
 from bakehouse.catalog.project import HOME
+from bakehouse.maintain import stub_files
+from bakehouse.maintain.stub_plan import StubFile
 from bakehouse.plan.model import InstalledComponent
 from tests.support.fake_engine import HOST
 

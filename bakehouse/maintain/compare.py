@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from bakehouse.analysis import layer_diff
-from bakehouse.analysis.layer_diff import EntryDifference, LayerEntry
 from bakehouse.engine.image_archive import Reader
 from bakehouse.engine.protocol import ContainerSpec, Engine, StoredImage
 from bakehouse.errors import Diagnostic, Table
+from bakehouse.maintain import layer_diff
+from bakehouse.maintain.layer_diff import EntryDifference, LayerEntry
 from bakehouse.plan.dockerfile import layer_owners
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.registry.manifest import digest_of

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.builder import rehearse, stub_files, stub_plan
-from bakehouse.builder.stub_plan import Rehearsal, StubFile, Stubs
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location
 from bakehouse.fetch.required_files import required_files
+from bakehouse.maintain import rehearsal as rehearse
+from bakehouse.maintain import stub_files, stub_plan
+from bakehouse.maintain.stub_plan import Rehearsal, StubFile, Stubs
 from bakehouse.plan import dockerfile as rendering
 from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent, RegistryBase, Stage
 from bakehouse.plan.workspace import open_workspace, select

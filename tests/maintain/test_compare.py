@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.analysis import compare
-from bakehouse.analysis.compare import Reproduction, Side
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.recipe import Content
 from bakehouse.catalog.run_steps import RunStep
 from bakehouse.cli import diagnostics
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import Location
+from bakehouse.maintain import compare
+from bakehouse.maintain.compare import Reproduction, Side
 from bakehouse.plan.model import Image, RegistryBase
 from tests.support import fake_engine, plans
 from tests.support.fake_engine import FakeEngine, Run
@@ -49,7 +49,7 @@ def compared(first: Store, second: Store, directory: Path, store: str = "overlay
 @pytest.fixture
 def reproduction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
     """An image whose own step wrote the time."""
-    monkeypatch.setattr("bakehouse.analysis.compare.shutil.which", lambda name: None)
+    monkeypatch.setattr("bakehouse.maintain.compare.shutil.which", lambda name: None)
     first = layer(Member("opt/made", b"22 November"), Member("opt/same", b"1"))
     second = layer(Member("opt/made", b"1 January"), Member("opt/same", b"1"))
     return compared(Store(LOWER, first), Store(LOWER, second), tmp_path)

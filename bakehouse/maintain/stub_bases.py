@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bakehouse.builder.file_server import STUB_HOST
-from bakehouse.builder.stub_files import GENERIC, debian_package, make, unpacked
-from bakehouse.builder.stub_plan import BASES, OUTPUT, StubBase, StubFile, python_of
 from bakehouse.catalog.project import HOME
+from bakehouse.maintain.stub_files import GENERIC, debian_package, make, unpacked
+from bakehouse.maintain.stub_plan import BASES, OUTPUT, StubBase, StubFile, python_of
 from bakehouse.plan.dockerfile import RenderedFile, filled
 from bakehouse.plan.model import InstalledComponent
 from bakehouse.util.archive import Tree

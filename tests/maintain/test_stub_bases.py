@@ -1,7 +1,7 @@
 """Stubs of base images: what the real base has, the stub has too."""
 
-from bakehouse.builder import stub_bases
-from bakehouse.builder.stub_plan import StubBase
+from bakehouse.maintain import stub_bases
+from bakehouse.maintain.stub_plan import StubBase
 from bakehouse.plan.model import BootstrappedBase, InstalledComponent
 from tests.support.dockerfiles import instructions
 
