@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from bakehouse.errors import UsageError
 from bakehouse.util.files import read_text
-from bakehouse.util.json_reader import parse_json
+from bakehouse.util.json_reader import parse_json, syntax_hint
 
 if TYPE_CHECKING:
     from bakehouse.cluster.job import Group
@@ -63,7 +63,7 @@ def read_distribution(text: str) -> Mapping[str, object] | None:
     try:
         settings = parse_json(text)
     except ValueError as error:
-        _refuse(f"`--distribution` is not valid JSON: {error}", "keys and strings need double quotes")
+        _refuse(f"`--distribution` is not valid JSON: {error}", syntax_hint(error))
     if not isinstance(settings, dict):
         _refuse("`--distribution` is not a JSON object", 'such as `{"mpi": {"enabled": true}}`')
     return settings

@@ -172,13 +172,17 @@ def _problems(shape: Any, value: object, name: str, snake_case: bool) -> Iterato
                 yield from _problems(inner, value[own_name], f"{name}.{own_name}", snake_case)
 
 
+_LARGEST = {"integer": 2**31 - 1, "long": 2**63 - 1}
+"""Largest numbers of the API's types (smithy.io/2.0/spec/simple-types.html), for fields without a limit."""
+
+
 def _limit_problems(shape: Any, value: Any, name: str) -> Iterator[FieldProblem]:
     """Yield the violated limits of a value itself."""
     limits = shape.metadata
     noun = {"string": "characters", "list": "elements", "map": "entries"}.get(shape.type_name, "")
     size = len(value) if noun else value
     is_number = shape.type_name in ("integer", "long")
-    minimum, maximum = limits.get("min"), limits.get("max")
+    minimum, maximum = limits.get("min"), limits.get("max", _LARGEST.get(shape.type_name))
     if noun or is_number:
         text = f"has {size} {noun}" if noun else f"is {size}"
         if minimum is not None and size < minimum:

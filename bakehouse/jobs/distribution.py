@@ -306,6 +306,12 @@ def is_below(version: str, oldest: tuple[int, ...]) -> bool:
     return bool(numbers(version)) and numbers(version) < oldest
 
 
+def is_for_tensorflow(strategies: Mapping[str, object]) -> bool:
+    """Return whether a distribution has only strategies of TensorFlow's toolkit."""
+    frameworks = {_FRAMEWORKS[name][0] for name in strategies if name in _FRAMEWORKS}
+    return frameworks == {"tensorflow"}
+
+
 def _check_framework(strategies: Mapping[str, Settings], context: LaunchContext, findings: Findings) -> None:
     for name in strategies:
         framework, title = _FRAMEWORKS.get(name, ("", ""))

@@ -10,7 +10,7 @@ from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError, UsageError
 from bakehouse.util import yaml_reader
 from bakehouse.util.files import read_bytes
-from bakehouse.util.json_reader import parse_json
+from bakehouse.util.json_reader import parse_json, syntax_hint
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.toml_table import key_location
 from bakehouse.util.yaml_reader import Node, Scalar
@@ -81,8 +81,7 @@ def _parse(data: bytes, path: Path) -> JobDocument:
         try:
             parse_json(data)
         except ValueError as error:
-            hint = "keys and strings need double quotes"
-            raise UsageError(f"`{path}` is not valid JSON: {error}", hint=hint) from error
+            raise UsageError(f"`{path}` is not valid JSON: {error}", hint=syntax_hint(error)) from error
         data = _PAIR.sub(_as_yaml, data.decode("utf-8-sig", errors="replace")).encode()
     try:
         root = yaml_reader.parse(data, path)

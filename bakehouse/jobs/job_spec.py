@@ -12,7 +12,7 @@ from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
 from bakehouse.jobs.api_fields import CHANNELS, ApiField
-from bakehouse.jobs.distribution import launch_settings
+from bakehouse.jobs.distribution import is_for_tensorflow, launch_settings
 from bakehouse.jobs.image_checks import COMPILER_TENSORFLOW
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group, numbers
 from bakehouse.jobs.model_trainer import REQUIREMENTS, drivers, is_for_model_trainer
@@ -320,7 +320,10 @@ def _request(
         instance_group(instance_types, group.instance_type, group.count, group.name)
         for group in job.groups or (single_group,)
     )
-    sender: Sender = "TensorFlow" if image.framework == "tensorflow" else "PyTorch"
+    # Unknown content may be TensorFlow
+    needs_tensorflow = not image.is_known and is_for_tensorflow(job.distribution or {})
+    is_tensorflow = image.framework == "tensorflow" or needs_tensorflow
+    sender: Sender = "TensorFlow" if is_tensorflow else "PyTorch"
     if job.sdk == "v3" and not image.entry_point:
         sender = "ModelTrainer"
     source_dir, entry_point = job.source_dir, image.entry_point or job.entry_point or DEFAULT_SCRIPT
@@ -330,7 +333,7 @@ def _request(
     elif sender == "ModelTrainer" and Path(source_dir, REQUIREMENTS).is_file():
         # The toolkit installs this file by itself, but the SDK's drivers do not.
         requirements = REQUIREMENTS
-    framework_version = image.versions["tensorflow"] if sender == "TensorFlow" else ""
+    framework_version = image.versions.get("tensorflow", "") if sender == "TensorFlow" else ""
     is_off = job.hyperparameters.get(COMPILER) is False
     compiler = {} if is_off else _compiler_parameters(image, sender)
     oldest, newest = COMPILER_TENSORFLOW

@@ -222,7 +222,8 @@ def _estimator_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, 
     if name == "TensorFlow":
         # Without the version, the SDK rejects its own strategy. Without model_dir=False, the script gets an
         # argument that it may not support.
-        arguments["framework_version"] = request.framework_version
+        # An image of unknown content has no known version, and the SDK needs none with an image
+        arguments |= {"framework_version": request.framework_version} if request.framework_version else {}
         arguments["model_dir"] = False
     if job.max_run is not None:
         arguments["max_run"] = job.max_run

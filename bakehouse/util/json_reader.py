@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import sys
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -31,6 +32,11 @@ def parse_json(text: str | bytes) -> Any:
         # A surrogate pair is valid, because json combines it into one character
         json.dumps(value, ensure_ascii=False).encode()
     return value
+
+
+def syntax_hint(error: ValueError) -> str:
+    """Return a hint for a text that is not JSON; empty if only a value is not accepted."""
+    return "keys and strings need double quotes" if isinstance(error, json.JSONDecodeError) else ""
 
 
 def decode(value: object, kind: type[_Record], path: str = "") -> _Record:
@@ -70,7 +76,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _bounded_integer(text: str) -> int:
     if len(text) > _MAX_DIGITS:
-        message = f"`{text[:_MAX_DIGITS]}…` is too large"
+        message = f"`{text[:_MAX_DIGITS]}…` has {len(text)} characters; a number has at most {_MAX_DIGITS}"
         raise ValueError(message)
     return int(text)
 
@@ -78,6 +84,6 @@ def _bounded_integer(text: str) -> int:
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        message = f"`{text}` is too large"
+        message = f"`{text}` is too large; a number is at most {sys.float_info.max:.2g}"
         raise ValueError(message)
     return number

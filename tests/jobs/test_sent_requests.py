@@ -88,3 +88,25 @@ def test_a_dot_of_a_pattern_is_no_line_break() -> None:
     assert python_pattern(".*").fullmatch("a b")
     assert not any(python_pattern(".*").fullmatch(f"a{end}b") for end in "\n\r\x85\u2028\u2029")
     assert python_pattern(r"[\S\s]*\.").fullmatch("a\n.")
+
+
+def test_parameter_servers_in_an_image_of_unknown_content_are_not_refused(catalog: Catalog) -> None:
+    unknown = LaunchImage("registry.example/team/image:1", "registry.example/team/image:1", is_known=False)
+    servers = {"parameter_server": {"enabled": True}}
+    for sdk in ("", "v2", "boto3"):
+        job = replace(JOB, sdk=sdk, instance_count=2, distribution=servers, entry_point="train.py")
+        assert check_job(unknown, job, catalog).errors == ()
+    text = preview(unknown, job, catalog, REPOSITORY).code
+    assert "sagemaker_parameter_server_enabled" in text
+    estimator = preview(unknown, replace(job, sdk="v2"), catalog, REPOSITORY).code
+    assert "from sagemaker.tensorflow import TensorFlow\n" in estimator
+    assert "framework_version" not in estimator
+
+
+def test_a_number_has_the_limit_of_its_type_in_the_api(catalog: Catalog) -> None:
+    fields = (field("ResourceConfig.VolumeSizeInGB", 10**30),)
+    errors = check_job(IMAGE, replace(JOB, request=fields), catalog).errors
+
+    assert [(error.message, error.hint) for error in errors] == [
+        (f"`ResourceConfig.VolumeSizeInGB` is {10**30}", "use at most 2147483647")
+    ]
