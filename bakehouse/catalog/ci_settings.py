@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from bakehouse.catalog.registry_settings import ROLE
+from bakehouse.catalog.registry_settings import KMS_KEY, ROLE
 from bakehouse.catalog.secrets import secret_in
 from bakehouse.errors import Diagnostic, Reason
 from bakehouse.util import git
@@ -20,7 +20,7 @@ EXPRESSIONS = {"github": "${{", "gitlab": "$[["}
 """The start of expressions that CI systems evaluate before a shell or YAML reads the quotes."""
 _KEYS = (
     *("images", "requirement", "test", "shards", "runner", "branch", "repository", "role", "create"),
-    *("code_scanning", "gpu", "secrets", "variables"),
+    *("signing_key", "code_scanning", "gpu", "secrets", "variables"),
 )
 JOBS = ("pull-request-check", "pull-request-build", "plan", "build", "gpu", "promote", "upgrade")
 """The jobs that can get secrets and variables. Jobs that propose changes cannot."""
@@ -40,6 +40,7 @@ _VARIABLE_HINT = (
     "use capital letters, digits and `_`; variables of the CI system and the pipeline are reserved"
 )
 _OUTPUT_HINT = "name an S3 location for scripts and results, such as `s3://our-bucket/smoke`"
+_KEY_HINT = "use `awskms:///` and the ARN of a key"
 _SAGEMAKER_KEYS = ("instance_count", "role", "output", "spot", "max_run")
 _GPU_KEYS = ("images", "instance_type", *_SAGEMAKER_KEYS, "runner", "gpus")
 
@@ -90,6 +91,8 @@ class CiSettings:
     """Let the pipeline create missing repositories in Amazon ECR."""
     code_scanning: bool = False
     """Upload the findings of `lint` to GitHub's code scanning."""
+    signing_key: str = ""
+    """`awskms:///` and the ARN of a key with which jobs that build and test sign; empty for none."""
     gpu: GpuSettings | None = None
     """None leaves images for GPUs as candidates."""
     secrets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -126,6 +129,7 @@ def read_ci(settings: TomlTable) -> CiSettings:
         role=table.text("role", pattern=ROLE, hint="such as `arn:aws:iam::123456789012:role/Publisher`"),
         create=table.flag("create"),
         code_scanning=table.flag("code_scanning"),
+        signing_key=table.text("signing_key", pattern=KMS_KEY, hint=_KEY_HINT),
         gpu=_gpu(table.child("gpu")) if "gpu" in table.values else None,
         secrets=secrets,
         variables=variables,

@@ -33,7 +33,6 @@ _MAX_PRICE = 10**9
 """Limit of the price of an hour, because TOML allows numbers of any size, and `inf`."""
 _LEDGER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.'()/-]*)?"
 """URLs without `*`: S3 allows it, but it is a wildcard in the policies of pipelines."""
-_KMS_KEY = re.compile(r"awskms:///arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+")
 _REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
 _PREFIX = r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
 _REGISTRY = rf"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9a-fA-F:]+\])(:[0-9]{{1,5}})?(/{_PREFIX})?"
@@ -445,7 +444,9 @@ def _signing_key(root: Path, table: TomlTable, environment: Mapping[str, str]) -
     key = environment.get("BAKEHOUSE_SIGNING_KEY", table.text("signing_key", pattern=_PATH, hint=_PATH_HINT))
     if not key.startswith("awskms:"):
         return str(root / expand_home(key)) if key else ""
-    if not _KMS_KEY.fullmatch(key):
+    from bakehouse.catalog.registry_settings import KMS_KEY
+
+    if not re.fullmatch(KMS_KEY, key):
         hint = "use `awskms:///` and the ARN of a key: `awskms:///arn:aws:kms:eu-west-1:123456789012:key/…`"
         table.report("signing_key", f"`signing_key` in [tool.bakehouse] is invalid: `{key}`", hint)
     return key

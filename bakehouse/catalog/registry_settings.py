@@ -25,6 +25,7 @@ CREATE = (
 _NAME = re.compile("[a-z0-9][a-z0-9_-]*")
 _ACCOUNT = "[0-9]{12}"
 _REGION = "[a-z]+(-[a-z]+)+-[0-9]+"
+KMS_KEY = r"awskms:///arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+"
 ROLE = r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]+"
 _ENCRYPTION = r"AES256|KMS|arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:(key|alias)/[\w/-]+"
 _ORGANIZATION = "o-[a-z0-9]{10,32}"

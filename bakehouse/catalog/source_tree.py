@@ -354,7 +354,7 @@ class _Reader:
         return file_modes.executables(directory)
 
     def _is_private(self, name: str) -> bool:
-        """Return whether git does not track a file, so that whoever names it in `allow` may not have it."""
+        """Return whether git does not track a file, so that the author of `allow` may not have it."""
         return self._tracked is not None and name not in self._tracked
 
     @cached_property

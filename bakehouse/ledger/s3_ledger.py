@@ -1,7 +1,8 @@
 """The ledger of a team in S3: one object for each record, created once and never changed.
 
 The object name contains a hash of the record's facts, by which writers find that it is there, and a hash of
-the whole record: a record with another date, which would be newer or older, has another name.
+the whole record: a record with another date, which would be newer or older, has another name. Candidates have
+a directory of their own, so that a role can record them and no releases.
 """
 
 import hashlib
@@ -127,7 +128,8 @@ class S3Ledger:
         return f"{self._prefix}/{name}" if self._prefix else name
 
     def _name(self, entry: LedgerEntry) -> str:
-        return f"{entry.record.image}/{_sha256(entry.identity)}"
+        directory = "candidates/" if entry.record.candidate else ""
+        return f"{entry.record.image}/{directory}{_sha256(entry.identity)}"
 
     def _key(self, entry: LedgerEntry) -> str:
         content = json.dumps(entry.fields, sort_keys=True)
@@ -155,8 +157,8 @@ class S3Ledger:
                 f"`s3://{self._bucket}/{key}` is not a release record: {error}",
                 hint="a newer Bakehouse may have written it; update yours. Nothing was changed",
             ) from error
-        # The second name is that of older versions
-        if key not in (self._key(entry), self._prefixed(f"{self._name(entry)}.json")):
+        older = self._prefixed(f"{entry.record.image}/{_sha256(entry.identity)}.json")
+        if key not in (self._key(entry), older):
             raise RecipeError(
                 f"`s3://{self._bucket}/{key}` was changed: its content does not match its name",
                 hint="restore its first version, or remove it",

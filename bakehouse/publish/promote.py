@@ -26,16 +26,18 @@ from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.published_checks import require_not_expiring, warn_if_newer_release
 from bakehouse.publish.record import with_known_facts, with_state
 from bakehouse.publish.regions import RegionResults, for_each_region, with_same_release_day
+from bakehouse.publish.release_copy import copy_to
 from bakehouse.publish.retag import find_release_tag, move_tag, open_repository, tag_release
-from bakehouse.publish.tags import PublishedImage, release_day
+from bakehouse.publish.tags import PublishedImage, release_day, release_repository
 from bakehouse.registry import destination
 from bakehouse.registry.client import Repository
+from bakehouse.registry.manifest import short
 from bakehouse.registry.registry import Registry
 from bakehouse.trust import policy, signed_report
 from bakehouse.trust.bundle import Statement
 from bakehouse.trust.statements import results_of, signature_of
 from bakehouse.util.directory_handles import repository_around
-from bakehouse.util.oci import ContentId
+from bakehouse.util.oci import ContentId, Digest
 from bakehouse.util.terminal import Reporter
 
 
@@ -79,9 +81,12 @@ class Promotion:
 
     def run(self) -> ReleaseRecord:
         """Release the candidate. Successful registries are recorded before failures of others are raised."""
+        options = self._options
         with contextlib.ExitStack() as stack:
             registries = [
-                stack.enter_context(destination.registry(self._project, host, self._progress))
+                stack.enter_context(
+                    destination.registry(self._project, host, self._progress, create=options.create)
+                )
                 for host in self._locations
             ]
             self._registries = registries
@@ -127,7 +132,7 @@ class Promotion:
 
     def _release(self, registry: Registry, first: PublishedImage | None) -> PublishedImage:
         """Give the candidate its release tag in one registry, with signatures before and after."""
-        location = self._locations[registry.host]
+        location = self._in_release_repository(registry, self._locations[registry.host])
         tag = find_release_tag(location, self._image, registry, self._push_options)
         if not location.candidate and not tag and not self._is_released():
             # A commit can contain a record of a release that never happened.
@@ -171,6 +176,17 @@ class Promotion:
     def _content(self, location: ReleaseRecord, registry: Registry) -> ContentId:
         remote = open_repository(registry, location.repository, self._push_options)
         return content_of(location, remote, f"promote {self._image.name}")
+
+    def _in_release_repository(self, registry: Registry, location: ReleaseRecord) -> ReleaseRecord:
+        """Copy a tested candidate from the repository of candidates; return the record as of its place."""
+        repository = release_repository(location.repository)
+        if repository == location.repository:
+            return location
+        check_candidate(location, self._known(location, registry))
+        copy_to(registry, registry, repository, location, self._push_options, create=self._options.create)
+        self._progress(f"{location.image}: copied {short(Digest(location.digest))} to {repository}")
+        uri = f"{registry.host}/{repository}@{location.digest}"
+        return replace(location, repository=repository, image_uri=uri)
 
     def _is_released(self) -> bool:
         """Return whether a registry has a release tag of the recorded digest."""

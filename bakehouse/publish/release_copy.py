@@ -168,33 +168,11 @@ class ReleaseCopier:
 
     def _copy_to(self, registry: Registry, record: ReleaseRecord, from_registry: Registry) -> PublishedImage:
         """Copy the image of a record to one registry, and set its tags last."""
-        source = _open(from_registry, record.repository, self._options)
-        target = _open(registry, self._repository, self._options)
-        published = PublishedImage(
-            record.image, registry.host, self._repository, record.tags, Digest(record.digest)
+        repository, tags = self._repository, record.tags
+        uploaded = copy_to(
+            from_registry, registry, repository, record, self._options, tags, create=self._create
         )
-        try:
-            with diagnostics_of(record, source, _COMMAND).translate_errors():
-                manifest = source.manifest(record.digest)
-            if manifest is None:
-                raise PublishError(
-                    f"`{record.registry}` no longer has {short(Digest(record.digest))}",
-                    facts=(("image URI", record.image_uri),),
-                    hint="run `bake releases --verify` for the releases that still exist",
-                )
-            if self._create:
-                target.registry.create_repository(self._repository, published.moving_tag)
-            diagnostics = diagnostics_of(record, target, _COMMAND)
-            with diagnostics.translate_errors():
-                for tag in record.tags:
-                    other = target.manifest(tag)
-                    if other and other.digest != record.digest:
-                        raise ReleaseTags(target, diagnostics.target, diagnostics).taken(other)
-                uploaded = copy_image(source, target, manifest)
-                for tag in record.tags:
-                    target.tag(manifest, tag)
-        except OverdueError as error:
-            raise diagnostics_of(record, target, _COMMAND).overdue() from error
+        published = PublishedImage(record.image, registry.host, repository, tags, Digest(record.digest))
         ledger = open_ledger(self._project)
         require_not_expiring(registry, published, ledger, self._progress, self._options.until)
         self._progress(
@@ -202,6 +180,44 @@ class ReleaseCopier:
             f"uploaded {format_bytes(uploaded)}"
         )
         return published
+
+
+def copy_to(
+    from_registry: Registry,
+    registry: Registry,
+    repository: str,
+    record: ReleaseRecord,
+    options: PushOptions,
+    tags: Sequence[str] = (),
+    *,
+    create: bool,
+) -> int:
+    """Copy the image of a record with its documents to a repository; return the number of uploaded bytes."""
+    source = _open(from_registry, record.repository, options)
+    target = _open(registry, repository, options)
+    try:
+        with diagnostics_of(record, source, _COMMAND).translate_errors():
+            manifest = source.manifest(record.digest)
+        if manifest is None:
+            raise PublishError(
+                f"`{record.registry}` no longer has {short(Digest(record.digest))}",
+                facts=(("image URI", record.image_uri),),
+                hint="run `bake releases --verify` for the releases that still exist",
+            )
+        if create:
+            target.registry.create_repository(repository, repository.rpartition("/")[2])
+        diagnostics = diagnostics_of(record, target, _COMMAND)
+        with diagnostics.translate_errors():
+            for tag in tags:
+                other = target.manifest(tag)
+                if other and other.digest != record.digest:
+                    raise ReleaseTags(target, diagnostics.target, diagnostics).taken(other)
+            uploaded = copy_image(source, target, manifest)
+            for tag in tags:
+                target.tag(manifest, tag)
+    except OverdueError as error:
+        raise diagnostics_of(record, target, _COMMAND).overdue() from error
+    return uploaded
 
 
 def _open(registry: Registry, repository: str, options: PushOptions) -> ArtifactRepository:

@@ -18,6 +18,8 @@ from bakehouse.registry.manifest import Descriptor, Manifest, Origin, origin_of,
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
 
+CANDIDATES = "candidates"
+"""Part of the repositories that have only candidates."""
 _THREADS = 4
 
 
@@ -192,6 +194,15 @@ def candidate_tag(identifier: str, digest: Digest, form: str) -> str:
     """
     suffix = "" if form == "docker" else f"-{form}"
     return f"{identifier}-candidate-{digest.removeprefix('sha256:')[:16]}{suffix}"
+
+
+def release_repository(repository: str) -> str:
+    """Return the repository of the releases of an image whose candidate is in a repository.
+
+    A candidate in `team/candidates/image` is released in `team/image`. Amazon ECR has no permissions by tags,
+    so a role that only publishes candidates needs repositories of their own.
+    """
+    return re.sub(f"/{CANDIDATES}/(?=[^/]+$)", "/", repository)
 
 
 def is_release_of(tag: str, identifier: str, key: ImageKey) -> bool:

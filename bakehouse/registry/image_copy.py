@@ -1,5 +1,6 @@
 """Copies an image with its attached documents to another repository, without an engine."""
 
+from http import HTTPStatus
 from pathlib import Path
 
 from bakehouse.registry.client import Repository
@@ -52,6 +53,10 @@ def _copy_blob(source: Repository, target: Repository, blob: Descriptor) -> int:
     """Copy a blob that the target lacks; return the number of uploaded bytes."""
     if target.has_blob(blob.digest, blob.bytes):
         return 0
+    if source.registry.host == target.registry.host:
+        address = f"blobs/uploads/?mount={blob.digest}&from={source.name}"
+        if target.request("POST", address, attempts=1).status == HTTPStatus.CREATED:
+            return 0
     with scratch_directory() as directory:
         path = Path(directory) / "blob"
         source.download(blob.digest, blob.bytes, path)

@@ -60,3 +60,21 @@ def test_the_moving_tag_of_a_former_repository_is_reported(project: ProjectSetti
     lines: list[str] = []
     promote_image(project, IMAGE, lines.append, PublishOptions(move_tag=True))
     assert lines[-1] == "mpi-cpu: tag `image` now points to this release"
+
+
+def test_a_candidate_in_a_repository_of_candidates_is_released_in_that_of_the_image(
+    project: ProjectSettings, proxies: tuple[Proxy, Proxy]
+) -> None:
+    """A role that publishes candidates cannot write to the repositories of releases."""
+    ledger = open_ledger(project)
+    [candidate] = ledger.records("mpi-cpu")
+    uri = candidate.image_uri.replace("team/image", "team/candidates/image")
+    ledger.add(replace(candidate, repository="team/candidates/image", image_uri=uri, regions=()))
+
+    release = promote_image(project, IMAGE, print, PublishOptions(image_uri=uri))
+
+    assert (release.repository, release.digest) == ("team/image", candidate.digest)
+    assert release.image_uri == candidate.image_uri
+    assert proxies[0].seen("PUT", "team/candidates/image") == 0
+    assert proxies[0].seen("PUT", "team/image/manifests/mpi-cpu-2") == 1
+    assert not ledger.records("mpi-cpu")[-1].candidate

@@ -15,7 +15,7 @@ IMAGE = json.dumps({"schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": 
 
 
 _RANGE = re.compile("bytes=([0-9]+)-([0-9]+)")
-_PATH = re.compile(r"/v2/team/image/(?P<kind>manifests|blobs|blobs/uploads)/(?P<name>[^/]*)")
+_PATH = re.compile(r"/v2/team/(candidates/)?image/(?P<kind>manifests|blobs|blobs/uploads)/(?P<name>[^/]*)")
 
 
 class FakeRegistry:

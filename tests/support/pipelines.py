@@ -24,6 +24,16 @@ from tests.support.wheels import sha256, wheel
 
 ACTIONS = json.loads((HOME / "templates/ci/actions.json").read_text())["actions"]
 _RECORDED = 'echo "${0##*/} $@" >> "$STUB_LOG"\n'
+_AWS = f"""\
+# `aws s3 cp` copies to and from a directory.
+if [ "$1" = s3 ]; then
+    case "$3" in
+        -) mkdir -p "$(dirname "$STUB_S3/${{4#s3://}}")"; cat > "$STUB_S3/${{4#s3://}}" ;;
+        *) cp -R "$STUB_S3/${{5#s3://}}." "$6" ;;
+    esac
+    exit
+fi
+{_RECORDED}"""
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "NO_COLOR")
 
 
@@ -137,7 +147,7 @@ echo "$@" >> {shlex.quote(str(directory / "gh.log"))}
 if [ "$1 $2" = "pr list" ]; then echo "$STUB_PULL_REQUEST"; fi
 """,
         "stub-bake": bake,
-        **({"aws": _RECORDED, "docker": _RECORDED} if bake else {}),
+        **({"aws": _AWS, "docker": _RECORDED} if bake else {}),
     }
     for program, text in scripts.items():
         (programs / program).write_text(f"#!/bin/sh\n{text}")
@@ -146,6 +156,7 @@ if [ "$1 $2" = "pr list" ]; then echo "$STUB_PULL_REQUEST"; fi
         **{name: os.environ[name] for name in _INHERITED if name in os.environ},
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(HOME),
+        "STUB_S3": str(directory / "s3"),
         "PIP_NO_INDEX": "1",
         "PIP_IGNORE_INSTALLED": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -531,6 +542,10 @@ class CodeBuild:
             self._run_build(build["identifier"], spec, own)
             done.append(build["identifier"])
 
+    def run_build(self, file: Path) -> None:
+        """Run a file that is not a batch."""
+        self._run_build(file.stem, yaml.safe_load(file.read_text()), {})
+
     def _run_build(self, name: str, spec: Mapping[str, Any], own: Mapping[str, str]) -> None:
         ran = Job(name)
         self.machines.jobs.append(ran)
@@ -538,7 +553,8 @@ class CodeBuild:
         home = self.machines.directory / f"home-{len(self.machines.jobs)}"
         home.mkdir()
         assert spec["env"]["shell"] == "bash"
-        environment = {**self.variables, **spec["env"].get("variables", {}), **own, "HOME": str(home)}
+        of_system = {"HOME": str(home), "CODEBUILD_RESOLVED_SOURCE_VERSION": self.commit}
+        environment = {**self.variables, **spec["env"].get("variables", {}), **own, **of_system}
         commands = [command for phase in spec["phases"].values() for command in phase["commands"]]
         ran.commands += commands
         # The commands share a shell, and one that fails ends the phase. `set -e` does not apply in them.

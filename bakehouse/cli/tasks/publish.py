@@ -133,9 +133,8 @@ def promote(
         show(tables.uris(roll_back(find(Path.cwd()), image, rollback, report, options)))
         return
 
-    if create:
-        raise UsageError("`promote --create` needs `--registry`", hint="a candidate has a repository already")
     options = PublishOptions(
+        create=create,
         move_tag=move_tag,
         image_uri=image_uri,
         reports=tuple(Path(file) for file in report_),

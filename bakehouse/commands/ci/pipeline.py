@@ -20,6 +20,7 @@ from bakehouse.evidence import step_layers
 from bakehouse.plan import image_keys
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Workspace, is_own, own_recipes
+from bakehouse.publish.tags import CANDIDATES
 from bakehouse.registry.ecr_endpoints import partition_of, registry_host
 from bakehouse.trust.keys import KMS
 from bakehouse.util.files import is_file
@@ -27,7 +28,9 @@ from bakehouse.util.oci import ECR_HOST
 from bakehouse.util.toml_table import key_location
 
 ROLE = "bakehouse-publish"
-"""Name of the role that publishes, unless the settings name one."""
+"""Name of the role that promotes, unless the settings name one."""
+BUILD_ROLE = "bakehouse-build"
+"""Name of the role that builds, tests and pushes candidates."""
 PULL_ROLE = "bakehouse-pull"
 """Name of the role with which pull requests pull base images."""
 SMOKE_ROLE = "bakehouse-smoke"
@@ -58,8 +61,10 @@ class Publishing:
     host: str
     """Host of the registry in the first region."""
     prefix: str
+    candidates: str
+    """The registry and the prefix of candidates, as `--registry` takes them."""
     role: str
-    """ARN of the role."""
+    """ARN of the role that promotes."""
     bucket: str
     """Bucket of the ledger."""
     ledger_prefix: str
@@ -71,7 +76,9 @@ class Publishing:
     registry_role: str
     """ARN of a role that Bakehouse assumes for the registry; empty for none."""
     kms_key: str
-    """ARN of the key of AWS KMS that signs images; empty for none."""
+    """ARN of the key of AWS KMS that signs releases; empty for none."""
+    build_key: str
+    """ARN of the key of AWS KMS with which jobs that build and test sign; empty for none."""
 
     @property
     def partition(self) -> str:
@@ -80,6 +87,15 @@ class Publishing:
     @property
     def role_account(self) -> str:
         return self.role.split(":")[4]
+
+    @property
+    def reports(self) -> str:
+        """Return the location of test reports that builds of CodeBuild hand over."""
+        return f"s3://{self.bucket}/{self.ledger_prefix}reports"
+
+    @property
+    def build_role(self) -> str:
+        return self.sibling(BUILD_ROLE)
 
     def sibling(self, name: str) -> str:
         """ARN of a role next to the one that publishes."""
@@ -130,13 +146,25 @@ class Pipeline:
     """The project has components of its own that `bake update` checks."""
     widening: Mapping[str, str]
     """Settings that widen trust, as values of variables, by key."""
+    signs: bool
+    """The project has a signing key."""
     proposed_files: tuple[str, ...]
     """Patterns of git for the files that `lock`, `update` and `render` write."""
 
-    def consents(self, signs: bool) -> tuple[tuple[str, str], ...]:
-        """Return the variables of jobs for settings that need consent; those that sign get the key, too."""
-        keys = (key for key in self.widening if signs or key != "signing_key")
-        return tuple((VARIABLES[key], self.widening[key]) for key in keys)
+    @property
+    def consents(self) -> tuple[tuple[str, str], ...]:
+        """The variables of all jobs for settings that need consent; only commands that sign get the key."""
+        return tuple((VARIABLES[key], value) for key, value in self.widening.items() if key != "signing_key")
+
+    def signing(self, promotes: bool) -> str:
+        """Return the variable of a command that signs, as words of a shell, with a space at its end.
+
+        Without a key of their own, commands that build and test sign nothing.
+        """
+        key = self.widening.get("signing_key", "") if promotes else self.settings.signing_key
+        if not self.signs or (promotes and not key):
+            return ""
+        return f"{VARIABLES['signing_key']}={shlex.quote(key)} "
 
     def secrets(self, *jobs: str) -> tuple[str, ...]:
         """Return the names of the secrets that jobs get."""
@@ -199,6 +227,7 @@ def make_pipeline(workspace: Workspace, images: Sequence[Image]) -> Pipeline:
             component.has_upstream and is_own(workspace, component.location.path) for component in components
         ),
         widening=project.widening,
+        signs=bool(project.key_address),
         proposed_files=tuple(dict.fromkeys(_proposed_files(workspace))),
     )
 
@@ -315,8 +344,16 @@ def _publishing(project: ProjectSettings, settings: CiSettings) -> Publishing | 
             "the repository that may publish images is unknown",
             hint='set `repository = "owner/name"` in [tool.bakehouse.ci]',
         )
+    needed = {*(project.policy.require if project.policy else ())}
+    if needed and project.key_address and not settings.signing_key:
+        raise UsageError(
+            "the policy requires statements of the build, and the jobs that build have no key",
+            hint="set `signing_key` in [tool.bakehouse.ci], and add its public key to `keys` of the policy",
+        )
     bucket, _, prefix = project.ledger.removeprefix("s3://").partition("/")
     partition = partition_of(registry.regions[0])
+    name, _, own_prefix = project.registry.partition("/")
+    image_prefix = own_prefix or registry.prefix or project.repository_prefix
     return Publishing(
         account=registry.account,
         regions=registry.regions,
@@ -326,7 +363,8 @@ def _publishing(project: ProjectSettings, settings: CiSettings) -> Publishing | 
             fips=registry.fips,
             dual_stack=registry.dual_stack,
         ),
-        prefix=project.registry.partition("/")[2] or registry.prefix or project.repository_prefix,
+        prefix=image_prefix,
+        candidates=f"{name}/{image_prefix}/{CANDIDATES}",
         role=settings.role or f"arn:{partition}:iam::{registry.account}:role/{ROLE}",
         bucket=bucket,
         ledger_prefix=f"{prefix.strip('/')}/" if prefix.strip("/") else "",
@@ -334,4 +372,5 @@ def _publishing(project: ProjectSettings, settings: CiSettings) -> Publishing | 
         scan=bool(registry.scan),
         registry_role=registry.role,
         kms_key=project.key_address.removeprefix(KMS) if project.key_address.startswith(KMS) else "",
+        build_key=settings.signing_key.removeprefix(KMS),
     )

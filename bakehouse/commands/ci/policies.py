@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bakehouse.commands.ci.pipeline import GpuTests, Pipeline, Publishing, VendorRepository
+from bakehouse.publish.tags import CANDIDATES
 
 Policy = dict[str, Any]
 
@@ -23,17 +24,29 @@ _PUSH = (
     "ecr:DescribeRepositories",
     "ecr:GetLifecyclePolicy",
 )
+_READ = (
+    *_PULL,
+    "ecr:BatchCheckLayerAvailability",
+    "ecr:ListImages",
+    "ecr:DescribeImages",
+    "ecr:DescribeRepositories",
+)
+_CANDIDATES = f"{CANDIDATES}/"
 _CREATE = ("ecr:CreateRepository", "ecr:TagResource", "ecr:PutLifecyclePolicy", "ecr:SetRepositoryPolicy")
 _LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 """Log group of SageMaker, which is also the namespace of its metrics."""
 _SCAN = ("ecr:DescribeImageScanFindings", "ecr:StartImageScan")
 
 
-def trust(publishing: Publishing, provider: str, subjects: Sequence[str]) -> Policy:
-    """Return the trust policy of a role for tokens of an OIDC provider with one of `subjects`."""
+def trust(publishing: Publishing, provider: str, subjects: Sequence[str], branch: str = "") -> Policy:
+    """Return the trust policy of a role for tokens of an OIDC provider with one of `subjects`.
+
+    With a `branch`, tokens of GitHub are for it: the subject of a job with an environment has no branch.
+    """
     federated = f"arn:{publishing.partition}:iam::{publishing.role_account}:oidc-provider/{provider}"
     operator = "StringLike" if any("*" in subject for subject in subjects) else "StringEquals"
-    condition: Policy = {"StringEquals": {f"{provider}:aud": AUDIENCE}}
+    ref = {f"{provider}:ref": f"refs/heads/{branch}"} if branch else {}
+    condition: Policy = {"StringEquals": {f"{provider}:aud": AUDIENCE, **ref}}
     condition.setdefault(operator, {})[f"{provider}:sub"] = [*subjects]
     statement = {
         "Effect": "Allow",
@@ -55,32 +68,59 @@ def codebuild_trust(publishing: Publishing) -> Policy:
     return _policy([statement])
 
 
-def job_trust() -> Policy:
+def job_trust(publishing: Publishing) -> Policy:
     """Return the trust policy of the execution role of smoke tests on SageMaker."""
-    # A role can only be passed to a job in its own account.
-    principal = {"Service": "sagemaker.amazonaws.com"}
-    return _policy([{"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole"}])
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": "sagemaker.amazonaws.com"},
+        "Action": "sts:AssumeRole",
+        "Condition": {"StringEquals": {"aws:SourceAccount": publishing.role_account}},
+    }
+    return _policy([statement])
 
 
 def permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = False) -> Policy:
-    """Return the permissions to publish: base images, the project's repositories and its ledger.
+    """Return the permissions to promote: the project's repositories, its ledger and the key of releases.
 
+    `logs` adds the variables and logs of CodeBuild.
+    """
+    publish = [*_PUSH, *(_CREATE if publishing.create else ()), *(_SCAN if publishing.scan else ())]
+    statements = [
+        _login(),
+        _allow("PublishImages", publish, _repositories(publishing, publishing.regions)),
+        *_read_ledger(publishing),
+        _write_ledger(publishing, "*.json"),
+        *_registry_role(publishing),
+        *_signing(publishing.kms_key, "SignReleases"),
+    ]
+    if logs:
+        statements += _variables(pipeline, publishing, "promote")
+        statements += _codebuild_output(publishing)
+    return _policy(statements)
+
+
+def build_permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = False) -> Policy:
+    """Return the permissions to push candidates: repositories of their own, and records of candidates.
+
+    Amazon ECR has no permissions by tags, so a role that can push to a repository can move all of its tags.
     `logs` adds the variables, logs and test reports of CodeBuild.
     """
     publish = [*_PUSH, *(_CREATE if publishing.create else ()), *(_SCAN if publishing.scan else ())]
-    role = publishing.registry_role
     statements = [
         _login(),
         *_pulls(publishing, pipeline.vendors),
-        _allow("PublishImages", publish, _repositories(publishing, publishing.regions)),
-        *_ledger(publishing, "WriteLedger", ["s3:GetObject", "s3:PutObject"]),
-        *([_allow("AssumeRegistryRole", ["sts:AssumeRole"], [role])] if role else []),
-        *_signing(publishing, "SignImages"),
+        _allow("ReadImages", _READ, _repositories(publishing, publishing.regions)),
+        _allow("PublishCandidates", publish, _repositories(publishing, publishing.regions, _CANDIDATES)),
+        *_read_ledger(publishing),
+        _write_ledger(publishing, f"*/{_CANDIDATES}*.json"),
+        *_registry_role(publishing),
+        *_signing(publishing.build_key, "SignCandidates"),
     ]
     if logs:
         # A build in CodeBuild has one role, also for its tests on GPUs.
         statements += _jobs(publishing, pipeline.gpu_tests) if pipeline.gpu_tests else []
-        statements += _variables(pipeline, publishing, "plan", "build", "gpu", "promote")
+        statements += _variables(pipeline, publishing, "plan", "build", "gpu")
+        statements.append(_allow("HandOverReports", ["s3:PutObject"], [_objects(publishing, "reports/*")]))
         statements += _codebuild_output(publishing)
     return _policy(statements)
 
@@ -88,12 +128,12 @@ def permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = Fals
 def smoke_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
     """Return the permissions for tests on GPUs: the ledger, and jobs on SageMaker or the candidates."""
     statements = [
-        *_ledger(publishing, "ReadLedger", ["s3:GetObject"]),
-        *_signing(publishing, "SignReports"),
+        *_read_ledger(publishing),
+        *_signing(publishing.build_key, "SignReports"),
     ]
     if tests.job_role:
         return _policy([*statements, *_jobs(publishing, tests)])
-    repositories = _repositories(publishing, publishing.regions[:1])
+    repositories = _repositories(publishing, publishing.regions[:1], _CANDIDATES)
     return _policy([_login(), _allow("PullCandidates", _PULL, repositories), *statements])
 
 
@@ -109,7 +149,9 @@ def job_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
     return _policy(
         [
             _login(),
-            _allow("PullCandidates", candidates, _repositories(publishing, publishing.regions[:1])),
+            _allow(
+                "PullCandidates", candidates, _repositories(publishing, publishing.regions[:1], _CANDIDATES)
+            ),
             _allow("ExchangeFiles", ["s3:GetObject", "s3:PutObject"], [files]),
             _allow("ListFiles", ["s3:ListBucket"], [bucket]),
             _allow("WriteLogs", [f"logs:{action}" for action in logs], [log_group, f"{log_group}:*"]),
@@ -160,22 +202,39 @@ def _output(publishing: Publishing, tests: GpuTests) -> tuple[str, str]:
     return f"{arn}{location.partition('/')[0]}", f"{arn}{location}/*"
 
 
-def _repositories(publishing: Publishing, regions: Iterable[str]) -> list[str]:
+def _repositories(publishing: Publishing, regions: Iterable[str], below: str = "") -> list[str]:
     arn = f"arn:{publishing.partition}:ecr"
-    return [f"{arn}:{region}:{publishing.account}:repository/{publishing.prefix}/*" for region in regions]
+    path = f"{publishing.account}:repository/{publishing.prefix}/{below}*"
+    return [f"{arn}:{region}:{path}" for region in regions]
 
 
-def _signing(publishing: Publishing, name: str) -> list[Policy]:
-    key = publishing.kms_key
+def _registry_role(publishing: Publishing) -> list[Policy]:
+    role = publishing.registry_role
+    return [_allow("AssumeRegistryRole", ["sts:AssumeRole"], [role])] if role else []
+
+
+def _signing(key: str, name: str) -> list[Policy]:
     return [_allow(name, ["kms:Sign", "kms:GetPublicKey"], [key])] if key else []
 
 
-def _ledger(publishing: Publishing, name: str, actions: Sequence[str]) -> list[Policy]:
+def _objects(publishing: Publishing, pattern: str) -> str:
+    """Return the ARN of objects of the ledger."""
+    return f"arn:{publishing.partition}:s3:::{publishing.bucket}/{publishing.ledger_prefix}{pattern}"
+
+
+def _read_ledger(publishing: Publishing) -> list[Policy]:
     bucket = f"arn:{publishing.partition}:s3:::{publishing.bucket}"
     listing = _allow("ListLedger", ["s3:ListBucket"], [bucket])
     if publishing.ledger_prefix:
         listing["Condition"] = {"StringLike": {"s3:prefix": f"{publishing.ledger_prefix}*"}}
-    return [_allow(name, actions, [f"{bucket}/{publishing.ledger_prefix}*"]), listing]
+    return [_allow("ReadLedger", ["s3:GetObject"], [_objects(publishing, "*")]), listing]
+
+
+def _write_ledger(publishing: Publishing, pattern: str) -> Policy:
+    """Return the permission to add records: `If-None-Match` lets no request replace one."""
+    write = _allow("WriteLedger", ["s3:PutObject"], [_objects(publishing, pattern)])
+    write["Condition"] = {"Null": {"s3:if-none-match": "false"}}
+    return write
 
 
 def _variables(pipeline: Pipeline, publishing: Publishing, *jobs: str) -> list[Policy]:

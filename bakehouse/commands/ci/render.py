@@ -87,10 +87,8 @@ def _github(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     repository = f"repo:{pipeline.settings.repository}"
     branch = f"{repository}:ref:refs/heads/{pipeline.settings.branch}"
     subjects = {
-        "publish": [
-            *dict.fromkeys(_subject(pipeline, job, branch) for job in ("plan", "build")),
-            f"{repository}:environment:release",
-        ],
+        "publish": [f"{repository}:environment:release"],
+        "build": [*dict.fromkeys(_subject(pipeline, job, branch) for job in ("plan", "build"))],
         "pull": [_subject(pipeline, "pull-request-build", f"{repository}:pull_request")],
         "smoke": [_subject(pipeline, "gpu", branch)],
     }
@@ -107,8 +105,11 @@ def _gitlab(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     for name in ("", "-images", *_publishing_files(pipeline, "-publish")):
         yield f".gitlab/bakehouse{name}.yml", _text(f"gitlab{name}.yml.j2", pipeline)
     branches = f"project_path:{pipeline.settings.repository}:ref_type:branch:ref:"
-    published = [branches + pipeline.settings.branch]
-    subjects = {"publish": published, "pull": [f"{branches}*"], "smoke": published}
+    own = branches + pipeline.settings.branch
+    # With `environment` among the parts of the subject, which is a setting of the project
+    built = [own, f"{own}:environment:*"]
+    published = [f"{own}:environment:release"]
+    subjects = {"publish": published, "build": built, "pull": [f"{branches}*"], "smoke": built}
     yield from _roles(pipeline, ".gitlab/bakehouse", policies.GITLAB, subjects)
 
 
@@ -121,12 +122,13 @@ def _codebuild(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
         )
     for name in (
         *("pull-request", "build"),
-        *_publishing_files(pipeline, "publish", "release", *(["gpu"] if tests else [])),
+        *_publishing_files(pipeline, "publish", "candidates", "promote", *(["gpu"] if tests else [])),
     ):
         yield f".codebuild/bakehouse-{name}.yml", _text(f"codebuild-{name}.yml.j2", pipeline)
     if publishing := pipeline.publishing:
         roles = {
             "publish": policies.permissions(pipeline, publishing, logs=True),
+            "build": policies.build_permissions(pipeline, publishing, logs=True),
             "pull": policies.pull_permissions(pipeline, publishing, logs=True),
         }
         for name, permissions in roles.items():
@@ -146,13 +148,18 @@ def _roles(
     publishing = pipeline.publishing
     if publishing is None:
         return
-    permissions = {"publish": policies.permissions(pipeline, publishing)}
+    permissions = {
+        "publish": policies.permissions(pipeline, publishing),
+        "build": policies.build_permissions(pipeline, publishing),
+    }
     if pipeline.pull_role:
         permissions["pull"] = policies.pull_permissions(pipeline, publishing)
     if pipeline.gpu_tests:
         permissions["smoke"] = policies.smoke_permissions(publishing, pipeline.gpu_tests)
     for name, policy in permissions.items():
-        yield f"{directory}/{name}-trust.json", _json(policies.trust(publishing, provider, subjects[name]))
+        branch = pipeline.settings.branch if provider == policies.GITHUB and name != "pull" else ""
+        trust = policies.trust(publishing, provider, subjects[name], branch)
+        yield f"{directory}/{name}-trust.json", _json(trust)
         yield f"{directory}/{name}-permissions.json", _json(policy)
     yield from _job_role(pipeline, publishing, directory)
 
@@ -161,7 +168,7 @@ def _job_role(pipeline: Pipeline, publishing: Publishing, directory: str) -> Ite
     """Yield the policies of the execution role of smoke tests on SageMaker."""
     if pipeline.gpu_tests and pipeline.gpu_tests.job_role:
         permissions = policies.job_permissions(publishing, pipeline.gpu_tests)
-        yield f"{directory}/smoke-job-trust.json", _json(policies.job_trust())
+        yield f"{directory}/smoke-job-trust.json", _json(policies.job_trust(publishing))
         yield f"{directory}/smoke-job-permissions.json", _json(permissions)
 
 
@@ -202,7 +209,7 @@ def _environment(system: str) -> "jinja2.Environment":
     import jinja2
 
     environment = sandbox(
-        methods=frozenset({Pipeline.secrets, Pipeline.environment, Pipeline.variables, Pipeline.consents}),
+        methods=frozenset({Pipeline.secrets, Pipeline.environment, Pipeline.variables, Pipeline.signing}),
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         keep_trailing_newline=True,
         block_start_string="[%",

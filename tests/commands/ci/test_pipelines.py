@@ -29,6 +29,7 @@ from bakehouse.plan import workspace
 from bakehouse.util.toml_table import TomlTable
 from tests.support import own_recipes, pipelines
 from tests.support.git_repository import commit, git
+from tests.support.iam import allows
 from tests.support.pipelines import ACTIONS, CodeBuild, CommandError, GitHub, GitLab, Job, Machines
 from tests.support.requirements_locks import locked_heading
 from tests.support.trees import Tree
@@ -329,7 +330,7 @@ def test_an_expression_of_a_ci_system_is_a_mistake(
     )
 
 
-MADE = Pipeline(CiSettings(test="make test"), ("1e3",), (), "bake", "", None, (), None, False, {}, ())
+MADE = Pipeline(CiSettings(test="make test"), ("1e3",), (), "bake", "", None, (), None, False, {}, False, ())
 COMMAND_TEXTS = st.text(st.characters(exclude_categories=["Cc", "Cs"]) | st.sampled_from("${}[]:#'\"\\ "))
 
 
@@ -375,7 +376,9 @@ def replaced(value: Any, old: str, new: str) -> Any:
 @pytest.mark.parametrize(("system", "expression"), [("github", "${{ x }}"), ("gitlab", "$[[ x ]]")])
 def test_no_text_of_a_pipeline_is_an_expression(system: str, expression: str) -> None:
     """Each field has a reader that refuses it; this holds for the next field, too."""
-    made = Pipeline(CiSettings(), (), (), "bake", "", None, (), None, False, {}, (f"locks/{expression}",))
+    made = Pipeline(
+        CiSettings(), (), (), "bake", "", None, (), None, False, {}, False, (f"locks/{expression}",)
+    )
 
     with pytest.raises(UsageError) as caught:
         render.render(system, made)
@@ -400,47 +403,160 @@ def test_a_requirement_with_a_password_is_refused_without_repeating_it(
     )
 
 
-def test_the_role_may_be_assumed_by_the_branch_and_the_environment_only(project: Tree) -> None:
-    generate(project, PROJECTS["everything"], "github")
-
-    trust, pull = (
-        json.loads((project.root / f".github/bakehouse/{name}-trust.json").read_text())["Statement"][0]
-        for name in ("publish", "pull")
+SIGNED = (
+    PROJECTS["everything"]
+    .replace(
+        'registry = "team"\n',
+        'registry = "team"\nsigning_key = "awskms:///arn:aws:kms:eu-west-1:123456789012:key/release"\n',
     )
-    assert trust["Principal"] == {
-        "Federated": "arn:aws:iam::210987654321:oidc-provider/token.actions.githubusercontent.com"
+    .replace(
+        "create = true\n",
+        'create = true\nsigning_key = "awskms:///arn:aws:kms:eu-west-1:123456789012:key/build"\n',
+    )
+)
+ECR = "arn:aws:ecr:eu-west-1:123456789012:repository"
+LEDGER = "arn:aws:s3:::our-ledger"
+KEY = "arn:aws:kms:eu-west-1:123456789012:key"
+ADDED = {"s3:if-none-match": "*"}
+ALL, BUILD_ONLY, PUBLISH_ONLY, NONE = {"build", "publish"}, {"build"}, {"publish"}, set[str]()
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize(
+    ("action", "resource", "context", "roles"),
+    [
+        ("ecr:PutImage", f"{ECR}/team/candidates/tiny", {}, ALL),
+        ("ecr:PutImage", f"{ECR}/team/tiny", {}, PUBLISH_ONLY),
+        ("ecr:UploadLayerPart", f"{ECR}/team/tiny", {}, PUBLISH_ONLY),
+        ("ecr:BatchGetImage", f"{ECR}/team/tiny", {}, ALL),
+        ("ecr:PutImage", f"{ECR}/other/tiny", {}, NONE),
+        ("ecr:PutImage", f"{ECR}/teammate/candidates/tiny", {}, NONE),
+        ("ecr:BatchDeleteImage", f"{ECR}/team/tiny", {}, NONE),
+        ("ecr:BatchDeleteImage", f"{ECR}/team/candidates/tiny", {}, NONE),
+        ("ecr:PutImageTagMutability", f"{ECR}/team/tiny", {}, NONE),
+        ("ecr:CreateRepository", f"{ECR}/team/tiny", {}, PUBLISH_ONLY),
+        ("ecr:SetRepositoryPolicy", f"{ECR}/team/tiny", {}, PUBLISH_ONLY),
+        ("s3:PutObject", f"{LEDGER}/releases/tiny/candidates/1.json", ADDED, ALL),
+        ("s3:PutObject", f"{LEDGER}/releases/tiny/1.json", ADDED, PUBLISH_ONLY),
+        ("s3:PutObject", f"{LEDGER}/releases/tiny/1.json", {}, NONE),
+        ("s3:PutObject", f"{LEDGER}/releases/tiny/candidates/1.json", {}, NONE),
+        ("s3:PutObject", f"{LEDGER}/other/tiny/candidates/1.json", ADDED, NONE),
+        ("s3:DeleteObject", f"{LEDGER}/releases/tiny/1.json", {}, NONE),
+        ("s3:GetObject", f"{LEDGER}/releases/tiny/1.json", {}, ALL),
+        ("s3:GetObject", f"{LEDGER}/secrets/1.json", {}, NONE),
+        ("s3:ListBucket", LEDGER, {"s3:prefix": "releases/tiny/"}, ALL),
+        ("s3:ListBucket", LEDGER, {"s3:prefix": ""}, NONE),
+        ("kms:Sign", f"{KEY}/release", {}, PUBLISH_ONLY),
+        ("kms:Sign", f"{KEY}/build", {}, BUILD_ONLY),
+        ("kms:Decrypt", f"{KEY}/release", {}, NONE),
+        ("iam:PassRole", "arn:aws:iam::123456789012:role/admin", {}, NONE),
+    ],
+)
+def test_only_the_role_of_promotions_can_release(
+    project: Tree, system: str, action: str, resource: str, context: dict[str, str], roles: set[str]
+) -> None:
+    generate(project, SIGNED, system)
+
+    directory = project.root / f".{system}/bakehouse"
+    policies = {
+        role: json.loads((directory / f"{role}-permissions.json").read_text())
+        for role in ("build", "publish", "pull")
     }
-    assert trust["Condition"] == {
-        "StringEquals": {
-            "token.actions.githubusercontent.com:aud": "sts.amazonaws.com",
-            "token.actions.githubusercontent.com:sub": [
-                "repo:example/tiny:ref:refs/heads/release/1",
-                "repo:example/tiny:environment:release",
-            ],
-        }
+    assert {name for name, policy in policies.items() if allows(policy, action, resource, context)} == roles
+
+
+GITHUB_TOKEN = "token.actions.githubusercontent.com:"
+TOKENS = {
+    "github": [
+        ("repo:example/tiny:environment:release", "refs/heads/release/1", PUBLISH_ONLY),
+        ("repo:example/tiny:environment:release", "refs/heads/other", NONE),
+        ("repo:example/tiny:ref:refs/heads/release/1", "refs/heads/release/1", BUILD_ONLY),
+        ("repo:example/tiny:ref:refs/heads/other", "refs/heads/other", NONE),
+        ("repo:example/tiny:pull_request", "refs/pull/1/merge", {"pull"}),
+        ("repo:other/tiny:environment:release", "refs/heads/release/1", NONE),
+    ],
+    "gitlab": [
+        ("project_path:example/tiny:ref_type:branch:ref:release/1:environment:release", "", {*ALL, "pull"}),
+        ("project_path:example/tiny:ref_type:branch:ref:release/1:environment:test", "", {"build", "pull"}),
+        ("project_path:example/tiny:ref_type:branch:ref:release/1", "", {"build", "pull"}),
+        ("project_path:example/tiny:ref_type:branch:ref:release/10", "", {"pull"}),
+        ("project_path:example/tiny:ref_type:branch:ref:other:environment:release", "", {"pull"}),
+        ("project_path:other/tiny:ref_type:branch:ref:release/1:environment:release", "", NONE),
+    ],
+}
+
+
+@pytest.mark.parametrize("environments", [False, True])
+@pytest.mark.parametrize(
+    ("system", "subject", "ref", "roles"),
+    [(system, *token) for system, tokens in TOKENS.items() for token in tokens],
+)
+def test_roles_are_assumed_by_their_jobs_only(
+    project: Tree, system: str, subject: str, ref: str, roles: set[str], environments: bool
+) -> None:
+    secrets = '[tool.bakehouse.ci.secrets]\nbuild = ["X_TOKEN"]\n' if environments else ""
+    generate(project, SIGNED + secrets, system)
+
+    host = {"github": "token.actions.githubusercontent.com", "gitlab": "gitlab.com"}[system]
+    context = {f"{host}:aud": "sts.amazonaws.com", f"{host}:sub": subject, f"{host}:ref": ref}
+    assumed = {
+        role
+        for role in ("build", "publish", "pull")
+        if allows(
+            json.loads((project.root / f".{system}/bakehouse/{role}-trust.json").read_text()),
+            "sts:AssumeRoleWithWebIdentity",
+            "",
+            context,
+        )
     }
-    subjects = pull["Condition"]["StringEquals"]["token.actions.githubusercontent.com:sub"]
-    assert subjects == ["repo:example/tiny:pull_request"]
+    assert assumed == roles
+    # A job with secrets has an environment, whose tokens are for the branch, too
+    subject = "repo:example/tiny:environment:bakehouse-build"
+    trust = json.loads((project.root / f".{system}/bakehouse/build-trust.json").read_text())
+    for branch in ("release/1", "other"):
+        token = {**context, f"{host}:sub": subject, f"{host}:ref": f"refs/heads/{branch}"}
+        is_allowed = allows(trust, "sts:AssumeRoleWithWebIdentity", "", token)
+        assert is_allowed == (environments and system == "github" and branch == "release/1")
 
 
-def test_the_role_may_do_only_what_publishing_needs(project: Tree) -> None:
-    generate(project, PROJECTS["everything"], "github")
+@pytest.mark.parametrize("role", ["build", "publish", "pull", "smoke-job"])
+def test_services_assume_roles_for_the_own_account_only(project: Tree, role: str) -> None:
+    base = SAGEMAKER.replace('"tiny", ', '"tiny", ')
+    generate(project, base, "codebuild")
 
-    policy = json.loads((project.root / ".github/bakehouse/publish-permissions.json").read_text())
-    statements = {each["Sid"]: each for each in policy["Statement"]}
-    assert statements["PublishImages"]["Resource"] == [
-        "arn:aws:ecr:eu-west-1:123456789012:repository/team/*",
-        "arn:aws:ecr:us-east-1:123456789012:repository/team/*",
-    ]
-    assert "ecr:CreateRepository" in statements["PublishImages"]["Action"]
-    assert statements["WriteLedger"]["Resource"] == ["arn:aws:s3:::our-ledger/releases/*"]
-    assert statements["PullBaseImages"]["Resource"] == [
-        "arn:aws:ecr:us-east-1:763104351884:repository/pytorch-training"
-    ]
-    anywhere = [name for name, each in statements.items() if each["Resource"] == ["*"]]
-    assert anywhere == ["LogIn"]
-    pull = json.loads((project.root / ".github/bakehouse/pull-permissions.json").read_text())
-    assert {each["Sid"] for each in pull["Statement"]} == {"LogIn", "PullBaseImages"}
+    trust = json.loads((project.root / f".codebuild/bakehouse/{role}-trust.json").read_text())
+    own, other = ({"aws:SourceAccount": account} for account in ("123456789012", "210987654321"))
+    assert allows(trust, "sts:AssumeRole", "", own)
+    assert not allows(trust, "sts:AssumeRole", "", other)
+    assert not allows(trust, "sts:AssumeRole", "", {})
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_only_commands_that_sign_get_a_key(project: Tree, system: str) -> None:
+    text = "".join(file.read_text() for file in generate(project, SIGNED, system))
+
+    lines = [line.strip() for line in text.splitlines() if "BAKEHOUSE_SIGNING_KEY" in line]
+    commands = [re.sub(r".*BAKEHOUSE_SIGNING_KEY=\S*key/", "", line).split(" --")[0] for line in lines]
+    assert {*commands} == {
+        "build xargs -r -I IMAGE bake smoke IMAGE",
+        "build xargs -r bake push",
+        'release bake promote "$image"',
+    }
+    assert "export BAKEHOUSE_SIGNING_KEY" not in text
+
+
+def test_a_policy_needs_a_key_of_the_jobs_that_build(
+    project: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("a.pub", "")
+    policy = '[tool.bakehouse.policy]\nkeys = ["a.pub"]\nrequire = ["provenance"]\n'
+    configure(project, re.sub('signing_key = ".*/build"\n', "", SIGNED) + policy)
+
+    assert main.run(("ci", "github")) == 64
+    assert capsys.readouterr().err == (
+        "error: the policy requires statements of the build, and the jobs that build have no key\n\n"
+        "hint: set `signing_key` in [tool.bakehouse.ci], and add its public key to `keys` of the policy\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -658,13 +774,14 @@ def test_the_role_may_sign_with_a_key_of_kms_only(project: Tree, key: str, grant
     policy = json.loads((project.root / ".github/bakehouse/publish-permissions.json").read_text())
     signing = [each for each in policy["Statement"] if any("kms:" in action for action in each["Action"])]
     arn = f"arn:aws:kms:eu-west-1:123456789012:{granted}"
-    expected = {"Sid": "SignImages", "Effect": "Allow", "Action": ["kms:Sign", "kms:GetPublicKey"]}
+    expected = {"Sid": "SignReleases", "Effect": "Allow", "Action": ["kms:Sign", "kms:GetPublicKey"]}
     assert signing == ([{**expected, "Resource": [arn]}] if granted else [])
 
 
 def test_the_role_of_gpu_tests_may_sign_its_reports(project: Tree) -> None:
     arn = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd"
-    generate(project, f'signing_key = "awskms:///{arn}"\n{SAGEMAKER}', "github")
+    settings = SAGEMAKER.replace("shards = 1\n", f'shards = 1\nsigning_key = "awskms:///{arn}"\n')
+    generate(project, f'signing_key = "awskms:///{arn}0"\n{settings}', "github")
 
     policy = json.loads((project.root / ".github/bakehouse/smoke-permissions.json").read_text())
     [signing] = [each for each in policy["Statement"] if each["Sid"] == "SignReports"]
@@ -713,7 +830,7 @@ PUBLISH = (
     "plan tiny --missing release --shard 1/1 --names",
     "build tiny",
     "smoke tiny --report tiny.json",
-    "push --candidate --attest tiny",
+    "push --candidate --attest --registry team/team/candidates tiny",
 )
 PROMOTE = ("promote tiny --report tiny.json", "releases tiny --notes")
 
@@ -1253,7 +1370,9 @@ def test_codebuild_runs_the_same_commands(project: Tree, tmp_path: Path) -> None
     assert ci.called == expected(ci, "codebuild", CHECK, BUILD)
 
     CodeBuild(ci.machines, ci.head).run(ci.files["publish"])
-    assert ci.called == expected(ci, "codebuild", PUBLISH, PROMOTE, ("releases --verify",))
+    assert ci.called == expected(ci, "codebuild", PUBLISH, ("releases --verify",))
+    CodeBuild(ci.machines, ci.head).run_build(ci.files["promote"])
+    assert ci.called == expected(ci, "codebuild", PROMOTE)
     files = [yaml.safe_load(file.read_text()) for file in ci.files.values()]
     assert {*pipelines.every_command(files)} == {*ci.machines.commands}
 
@@ -1330,12 +1449,12 @@ def test_jobs_with_secrets_assume_roles_from_their_environment(project: Tree, tm
     environment = "repo:example/tiny:environment:"
     assert assumed == {
         ("pull", f"{environment}bakehouse-pull-request-build"),
-        ("publish", f"{environment}bakehouse-plan"),
-        ("publish", f"{environment}bakehouse-build"),
+        ("build", f"{environment}bakehouse-plan"),
+        ("build", f"{environment}bakehouse-build"),
         ("publish", f"{environment}release"),
         ("smoke", f"{environment}bakehouse-gpu"),
     }
-    for role in ("pull", "publish", "smoke"):
+    for role in ("pull", "build", "publish", "smoke"):
         policy = json.loads((project.root / f".github/bakehouse/{role}-trust.json").read_text())
         conditions = policy["Statement"][0]["Condition"]["StringEquals"]
         subjects = conditions["token.actions.githubusercontent.com:sub"]
@@ -1374,11 +1493,12 @@ def test_secrets_of_codebuild_come_from_aws_and_its_roles_may_read_them(project:
         "bakehouse-pull-request": [["INDEX_TOKEN"], ["INDEX"]],
         "bakehouse-build": [["INDEX_TOKEN"], []],
         "bakehouse-publish": [["INDEX_TOKEN"], []],
-        "bakehouse-release": [["HF_TOKEN", "INDEX_TOKEN", "PROMOTE_TOKEN"], ["CHANNEL", "INDEX"]],
-        "bakehouse-gpu": [["GPU_TOKEN", "PROMOTE_TOKEN"], ["CHANNEL"]],
+        "bakehouse-candidates": [["HF_TOKEN", "INDEX_TOKEN"], ["INDEX"]],
+        "bakehouse-gpu": [["GPU_TOKEN"], []],
+        "bakehouse-promote": [["PROMOTE_TOKEN"], ["CHANNEL"]],
     }
     assert files["bakehouse-build"]["env"]["secrets-manager"] == {"INDEX_TOKEN": "bakehouse/INDEX_TOKEN"}
-    assert files["bakehouse-gpu"]["env"]["parameter-store"] == {"CHANNEL": "/bakehouse/CHANNEL"}
+    assert files["bakehouse-promote"]["env"]["parameter-store"] == {"CHANNEL": "/bakehouse/CHANNEL"}
     readable = {
         role: {
             each["Sid"]: {arn.rpartition("bakehouse/")[2].removesuffix("-??????") for arn in each["Resource"]}
@@ -1387,14 +1507,15 @@ def test_secrets_of_codebuild_come_from_aws_and_its_roles_may_read_them(project:
             )["Statement"]
             if each["Sid"] in ("ReadSecrets", "ReadVariables")
         }
-        for role in ("pull", "publish")
+        for role in ("pull", "build", "publish")
     }
     assert readable == {
         "pull": {"ReadSecrets": {"INDEX_TOKEN"}, "ReadVariables": {"INDEX"}},
-        "publish": {
-            "ReadSecrets": {"INDEX_TOKEN", "HF_TOKEN", "GPU_TOKEN", "PROMOTE_TOKEN"},
-            "ReadVariables": {"INDEX", "CHANNEL"},
+        "build": {
+            "ReadSecrets": {"INDEX_TOKEN", "HF_TOKEN", "GPU_TOKEN"},
+            "ReadVariables": {"INDEX"},
         },
+        "publish": {"ReadSecrets": {"PROMOTE_TOKEN"}, "ReadVariables": {"CHANNEL"}},
     }
 
 
@@ -1559,7 +1680,10 @@ def publish(ci: Ci, system: str, aws: Callable[..., object]) -> str:
         branch = {"CI_PIPELINE_SOURCE": "push", "CI_COMMIT_BRANCH": "main"}
         GitLab(ci.machines, ci.head, branch, aws).run(".gitlab/bakehouse.yml")
     else:
-        CodeBuild(ci.machines, ci.head).run(ci.files["publish"])
+        try:
+            CodeBuild(ci.machines, ci.head).run(ci.files["publish"])
+        finally:
+            CodeBuild(ci.machines, ci.head).run_build(ci.files["promote"])
     return ""
 
 
@@ -1584,7 +1708,7 @@ def test_candidates_are_tested_on_gpus_before_they_are_promoted(
     summary = publish(ci, system, aws)
 
     called = ci.called
-    push = called.index(f"push --candidate --attest tiny {FIRST} {SECOND}")
+    push = called.index(f"push --candidate --attest --registry team/team/candidates tiny {FIRST} {SECOND}")
     start = called.index(tests[0], push)
     # Both ends of a pipe are called at the same time.
     assert sorted(called[start : start + len(tests)]) == sorted(tests)
@@ -1592,9 +1716,7 @@ def test_candidates_are_tested_on_gpus_before_they_are_promoted(
     assert promoted == [*PROMOTE_GPU]
     assert set(PROMOTE) <= {*called}
     ran, files = ci.machines.commands, [yaml.safe_load(file.read_text()) for file in ci.files.values()]
-    published = [
-        file for file in files if any("gpu-reports" in each for each in pipelines.every_command(file))
-    ]
+    published = [file for file in files if any("gpu" in each for each in pipelines.every_command(file))]
     assert published
     assert {each for file in published for each in pipelines.every_command(file)} <= {*ran}
     if system == "github":
@@ -1697,7 +1819,7 @@ def test_the_execution_role_of_gpu_tests_can_only_pull_and_write_results(project
         "WriteMetrics",
     ]
     assert statements["PullCandidates"]["Resource"] == [
-        "arn:aws:ecr:eu-west-1:123456789012:repository/team/*"
+        "arn:aws:ecr:eu-west-1:123456789012:repository/team/candidates/*"
     ]
     assert statements["ExchangeFiles"]["Resource"] == ["arn:aws:s3:::our-smoke-tests/ci/*"]
     trust = json.loads((project.root / ".github/bakehouse/smoke-job-trust.json").read_text())
@@ -1719,9 +1841,9 @@ def test_the_role_of_a_gpu_runner_can_only_pull(project: Tree) -> None:
 def test_builds_in_codebuild_can_send_smoke_tests(project: Tree) -> None:
     generate(project, SAGEMAKER, "codebuild")
 
-    policy = json.loads((project.root / ".codebuild/bakehouse/publish-permissions.json").read_text())
+    policy = json.loads((project.root / ".codebuild/bakehouse/build-permissions.json").read_text())
     names = [each["Sid"] for each in policy["Statement"]]
-    assert {"SendSmokeTests", "PassJobRole", "PublishImages"} <= {*names}
+    assert {"SendSmokeTests", "PassJobRole", "PublishCandidates"} <= {*names}
     assert len(names) == len({*names})
 
 
