@@ -19,6 +19,7 @@ MODULES = {"subprocess", "os", "asyncio", "pty", "multiprocessing"}
 PROGRAMS = {
     # What each command may need
     "catalog/git_history.py": {"git"},
+    "commands/dockerfile_import/shell.py": {"shfmt"},
     "engine/daemon_info.py": {"docker", "nvidia-smi"},
     "engine/docker.py": {"docker"},
     "engine/docker_container.py": {"docker"},

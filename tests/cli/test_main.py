@@ -256,10 +256,14 @@ def test_an_option_of_an_earlier_version_names_what_replaces_it(
 
 
 def test_the_number_of_commands_and_options_is_held() -> None:
-    """Name in the commit what a new command or option replaces, or who would search for it."""
+    """Name in the commit what a new command or option replaces, or who would search for it.
+
+    `init` has three of `docker build`, without which it cannot read many Dockerfiles: `--build-arg`,
+    `--context` and `--target`.
+    """
     options = sum(len(command_line.options(task)) for task in TASKS)
 
-    assert (len(TASKS), options) == (37, 159)
+    assert (len(TASKS), options) == (37, 162)
 
 
 @pytest.mark.parametrize("arguments", [[], ["help"], ["--help"], ["-h"]])

@@ -848,7 +848,7 @@ run:
 - echo last
 - {command: echo first, before: packages}
 - {command: "echo files", before: code, network: false}
-- {command: "echo \\"$USER\\"", shell: [/bin/bash, -o, pipefail, -c], user: nobody}
+- {command: "echo \\"$USER\\"", shell: [/bin/bash, -o, pipefail, -c], user: app}
 """
 
 
@@ -867,7 +867,7 @@ def test_each_step_has_its_place_and_its_options(tree: Tree) -> None:
         "echo files",
         "COPY --from=files /out/ /",
         "echo last",
-        'USER "nobody"',
+        'USER "app"',
         'RUN ["/bin/bash", "-o", "pipefail", "-c", "echo \\"$USER\\""]',
         "USER root",
     ]

@@ -1,6 +1,7 @@
 """Tasks for this machine and for Bakehouse itself."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bakehouse.cli.tasks.declare import IMAGES, JSON, Context, bake_task, open_project, report, show, split
@@ -10,11 +11,23 @@ from bakehouse.cli.tasks.declare import IMAGES, JSON, Context, bake_task, open_p
     "name",
     help={
         "name": "name of the image; default: the name of the directory",
-        "from-dockerfile": "propose the recipe from this Dockerfile, and account for each of its words",
+        "from-dockerfile": "propose the recipe from this Dockerfile, and account for each instruction",
         "base": "image that the catalogue lacks: ask it for its versions, and describe it as a component",
+        "context": "directory of the build context; default: the nearest one with the sources of COPY",
+        "target": "stage of the Dockerfile; default: the last one",
+        "build-arg": "NAME=VALUE of a build argument; repeatable",
     },
+    iterable=["build_arg"],
 )
-def init(context: Context, name: str = "", from_dockerfile: str = "", base: str = "") -> None:
+def init(
+    context: Context,
+    name: str = "",
+    from_dockerfile: str = "",
+    base: str = "",
+    context_: str = "",
+    target: str = "",
+    build_arg: Sequence[str] = (),
+) -> None:
     """
     Make this repository a Bakehouse project: settings, a recipe, .gitignore.
 
@@ -26,17 +39,16 @@ def init(context: Context, name: str = "", from_dockerfile: str = "", base: str 
     bake init --base registry.example/team/pytorch:2.5 churn
     """
     from bakehouse.commands.dockerfile_import import init as initializing
-    from bakehouse.lock import base_description, locking
+    from bakehouse.lock import base_description
     from bakehouse.plan.workspace import open_workspace
 
     def describe(image: str) -> tuple[str, str]:
         return base_description.describe(open_workspace(), image, report, lambda _: None)
 
-    created = initializing.run(Path.cwd(), name, from_dockerfile, base, describe)
+    options = initializing.build_options(context_, target, build_arg)
+    created = initializing.run(Path.cwd(), name, from_dockerfile, base, describe, options)
     try:
-        if created.needs_lock:
-            created.lines += locking.run(Path.cwd(), [created.name], report)
-            created.is_locked = True
+        initializing.prove(created, Path.cwd(), report)
     finally:
         # The files are written, even if their requirements cannot be locked yet.
         show(created.text)

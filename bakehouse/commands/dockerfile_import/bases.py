@@ -18,6 +18,30 @@ _TAG_PART = re.compile(
 )
 
 
+_PYTHONS = {
+    **{"ubuntu:16.04": "3.5", "ubuntu:18.04": "3.6", "ubuntu:20.04": "3.8", "ubuntu:22.04": "3.10"},
+    **{"ubuntu:24.04": "3.12", "ubuntu:xenial": "3.5", "ubuntu:bionic": "3.6", "ubuntu:focal": "3.8"},
+    **{
+        "ubuntu:jammy": "3.10",
+        "ubuntu:noble": "3.12",
+        "debian:9": "3.5",
+        "debian:10": "3.7",
+        "debian:11": "3.9",
+    },
+    **{"debian:12": "3.11", "debian:13": "3.13", "debian:buster": "3.7", "debian:bullseye": "3.9"},
+    **{"debian:bookworm": "3.11", "debian:trixie": "3.13"},
+}
+"""The version of python3 in distributions: https://packages.ubuntu.com/python3, https://packages.debian.org/python3"""
+
+
+def python_of(image: str) -> str:
+    """Return the version of python3 in an image of a distribution, or on one; empty if it is not known."""
+    name = image.removeprefix("docker.io/").removeprefix("library/").partition("@")[0]
+    if match := re.search(r"(ubuntu|debian)-?:?([\d.]+|[a-z]+)", name.replace("-slim", "")):
+        return _PYTHONS.get(f"{match[1]}:{match[2]}", "")
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class BaseChoice:
     """A base component that may replace the image of FROM."""
@@ -50,6 +74,11 @@ def find_base(reference: str, catalog: Catalog) -> KnownImage:
     note = "; `bake lock` pins the digest" if digest else ""
     region = ""
     plain = _ANY_REGION.sub(r"\1us-east-1", plain)
+    if variable := re.search(r"\$\{?(\w+)", plain):
+        name = variable[1]
+        note = f"the Dockerfile does not say the value of {name}; give it with `--build-arg {name}=VALUE`"
+        plain_bases = (BaseChoice(*DEFAULT_BASE, "", note), BaseChoice("debian", "13", "", note))
+        return KnownImage(plain_bases, is_unknown=True)
     is_any_region = plain != reference.partition("@")[0]
     if own := [*_exact(plain, catalog)]:
         return KnownImage(tuple(own))

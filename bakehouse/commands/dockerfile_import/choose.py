@@ -11,10 +11,11 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import VariantSpec
 from bakehouse.catalog.recipe import load_recipes
-from bakehouse.commands.dockerfile_import.account import Fate, settle
+from bakehouse.commands.dockerfile_import.account import Fate
 from bakehouse.commands.dockerfile_import.bases import BaseChoice
 from bakehouse.commands.dockerfile_import.index import nearest
-from bakehouse.commands.dockerfile_import.proposal import Proposal, Wish, place, replace, untranslate
+from bakehouse.commands.dockerfile_import.proposal import Proposal, Wish
+from bakehouse.commands.dockerfile_import.translate import DockerfileBuild, translate
 from bakehouse.errors import RecipeError
 from bakehouse.resolve.conflict_report import first_reason
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
@@ -22,6 +23,8 @@ from bakehouse.util.tempdir import scratch_directory
 
 _MAX_NEAREST = 60
 """Versions that are tried when the catalogue lacks one."""
+_MAX_RELEASES = 8
+"""Releases of a base that are tried for a pinned requirement."""
 _FIRST = ("python", "pytorch", "tensorflow")
 """Components whose versions the others must fit."""
 _IMPORTANT = 1000
@@ -58,11 +61,36 @@ def recipe_head(summary: str, selection: ChosenComponents) -> list[str]:
     return lines
 
 
+def import_and_select(
+    text: str, build: DockerfileBuild, catalog: Catalog
+) -> tuple[Proposal, ChosenComponents]:
+    """Translate a Dockerfile, and select versions. What no release replaces is kept as it is."""
+    while True:
+        proposal = translate(text, build, catalog)
+        selection = select(proposal, catalog)
+        dropped = selection.dropped.keys() - build.excluded.keys() - {*_FIRST}
+        if not dropped:
+            break
+        reasons = {name: _dropped_reason(name, selection) for name in sorted(dropped)}
+        build = replace_fields(build, excluded={**build.excluded, **reasons})
+    for name, reason in build.excluded.items():
+        proposal.image_entry.check(reason, name)
+    _settle(proposal, selection)
+    return proposal, selection
+
+
+def _dropped_reason(name: str, selection: ChosenComponents) -> str:
+    reason = selection.dropped[name]
+    because = f" ({reason})" if reason else ""
+    text = f"no release of {name} in the catalogue fits {_base_text(selection)}{because}"
+    return f"{text}; what installs it is kept"
+
+
 def select(proposal: Proposal, catalog: Catalog) -> ChosenComponents:
     """Return the selection that keeps most of what a Dockerfile asks for."""
     for name, specifier, variant in proposal.base.wishes:
         text = f"FROM {proposal.image}"
-        first = Wish((name,), specifier, variant, proposal.line, [], text=text)
+        first = Wish((name,), specifier, variant, proposal.line, text, [proposal.image_entry])
         known = proposal.wishes.get(name)
         if known is None:
             proposal.wishes[name] = first
@@ -82,8 +110,45 @@ def select(proposal: Proposal, catalog: Catalog) -> ChosenComponents:
         if best is None or costs < best[0]:
             best = costs, selection
     assert best is not None
-    _settle(proposal, best[1])
-    return best[1]
+    return _with_pins(best[1], proposal, catalog)
+
+
+def _with_pins(selection: ChosenComponents, proposal: Proposal, catalog: Catalog) -> ChosenComponents:
+    """Return a selection whose frameworks have the versions that requirements pin, or are left out."""
+
+    def missed(found: ChosenComponents) -> list[str]:
+        names = {*found.inexact, *found.dropped}
+        return [name for name, wish in proposal.wishes.items() if name in names and "==" in wish.requirement]
+
+    if not (names := missed(selection)):
+        return selection
+    name, wish = names[0], proposal.wishes[names[0]]
+    choice = selection.choice
+    assert choice is not None
+    component = catalog.components[choice.component]
+    order = nearest((release.version for release in component.releases), choice.version)
+    for version in order[1:_MAX_RELEASES]:
+        variants = next(release.variants for release in component.releases if release.version == version)
+        same = [variant.name for variant in variants if _is_kind(variant.name, choice.variant)]
+        note = (
+            f"{wish.requirement} does not fit {choice.component} {choice.version}; the recipe has {version}"
+        )
+        for variant in same[:2]:
+            other = replace_fields(choice, version=version, variant=variant, note=note)
+            found = _with_base(proposal, other, catalog)
+            if found and not missed(found):
+                return found
+    del proposal.wishes[name]
+    known = f"no release of {name} in the catalogue fits with {wish.requirement}; the requirements install it"
+    for entry in wish.entries:
+        entry.check(known, wish.text, wish.line)
+    return _with_pins(_with_base(proposal, choice, catalog) or selection, proposal, catalog)
+
+
+def _is_kind(variant: str, other: str) -> bool:
+    """Return whether two variants have the same system and the same libraries, apart from versions."""
+    first, second = (re.sub(r"\d+", "", name) for name in (variant, other))
+    return first == second or not other
 
 
 def _with_base(proposal: Proposal, choice: BaseChoice, catalog: Catalog) -> ChosenComponents | None:
@@ -97,7 +162,7 @@ def _with_base(proposal: Proposal, choice: BaseChoice, catalog: Catalog) -> Chos
         proposal.wishes.values(),
         key=lambda wish: _FIRST.index(wish.name) if wish.name in _FIRST else len(_FIRST),
     )
-    if proposal.ssh_words and "sshd" not in proposal.wishes and "sshd" in catalog.components:
+    if proposal.ssh_entries and "sshd" not in proposal.wishes and "sshd" in catalog.components:
         wishes.append(Wish(("sshd",)))
     for wish in wishes:
         if wish.name != "python" or wish.specifier:
@@ -265,48 +330,41 @@ def _any_cuda(variant: str) -> str:
 
 
 def _settle(proposal: Proposal, selection: ChosenComponents) -> None:
-    """Decide the fates of the words that depend on the selection."""
+    """Decide the fates of the instructions that depend on the selection."""
     choice = selection.choice
     if choice and choice.note:
-        untranslate(proposal.image_words, choice.note)
+        proposal.image_entry.check(choice.note)
     elif choice:
         remark = f"; {choice.detail}" if choice.detail else ""
-        settle(proposal.image_words, Fate.RECIPE, f"`base`{remark}")
-    for wish in proposal.wishes.values():
+        proposal.image_entry.add(Fate.RECIPE, f"`base`{remark}")
+    for wish in [*proposal.wishes.values()]:
         if wish.name == "python" and not wish.specifier:
-            proposal.python_words += wish.words
+            proposal.python_entries += wish.entries
         else:
             _settle_wish(wish, proposal, selection)
     python = _version_of("python", selection) or ""
     holder = "the base contains" if "python" not in _components(selection) else "the component `python` is"
-    replace(proposal.python_words, f"{holder} Python {python}".rstrip())
-    if "sshd" in _components(selection):
-        replace(proposal.ssh_words, "the component `sshd`; hosts create their keys when a job starts")
-    untranslate(proposal.ssh_words, "no release of the component `sshd` fits; hosts need SSH for MPI only")
+    for entry in proposal.python_entries:
+        entry.add(Fate.REPLACED, f"{holder} Python {python}".rstrip())
+    for entry in proposal.ssh_entries:
+        if "sshd" in _components(selection):
+            entry.add(Fate.REPLACED, "the component `sshd`; hosts create their keys when a job starts")
+        else:
+            entry.check("no release of the component `sshd` fits; hosts need SSH for MPI only")
     manager = selection.resolution.base.spec.manager if selection.resolution else "apt"
-    packages, others = (proposal.dnf, proposal.apt) if manager == "dnf" else (proposal.apt, proposal.dnf)
-    for words in packages.values():
-        place(words, "packages")
-    for name, words in others.items():
+    others = proposal.apt if manager == "dnf" else proposal.dnf
+    for name, entry in others.items():
         other = {"apt": "dnf", "dnf": "apt"}[manager]
         right = _other_name(name, manager)
         known = f"`{right}` is its name there" if right else f"find its name for {manager}"
-        untranslate(
-            words, f"{selection.base[0]} has {manager}, not {other}: {known}, and add it to `packages`"
-        )
-    for words in (
-        *proposal.requirements.values(),
-        *proposal.requirement_files.values(),
-        *proposal.constraint_files.values(),
-    ):
-        place(words, "requirements")
+        reason = f"{selection.base[0]} has {manager}, not {other}: {known}, and add it to `packages`"
+        entry.check(reason, f"RUN {other} install {name}")
     own = [spec.environment for spec in _specs(selection)]
-    for name, (value, words) in [*proposal.environment.items()]:
+    for name, (value, entry) in [*proposal.environment.items()]:
         if any(environment.get(name) == value for environment in own):
             del proposal.environment[name]
-            replace(words, "a component of the recipe sets it")
-        else:
-            place(words, "environment")
+            entry.parts = [part for part in entry.parts if part[1] != "`environment`"]
+            entry.add(Fate.REPLACED, "a component of the recipe sets it")
 
 
 def _specs(selection: ChosenComponents) -> tuple[VariantSpec, ...]:
@@ -318,38 +376,30 @@ def _settle_wish(wish: Wish, proposal: Proposal, selection: ChosenComponents) ->
     name = next((component for component in wish.components if component in selection.components), wish.name)
     version = _version_of(name, selection) or ""
     asked = wish.specifier.removeprefix("==")
-    line = wish.words[0].line if wish.words else wish.line
     owner = _owner(name, selection)
     label = (
         f"the component `{name}` {version}" if owner == name else f"{owner}, which brings {name} {version}"
     )
     if wish.name in selection.dropped:
-        reason = selection.dropped[wish.name]
-        because = f" ({reason})" if reason else ""
-        advice = (
-            f"; add `{wish.requirement}` to the requirements to install it with pip"
-            if wish.requirement
-            else ""
-        )
-        text = f"no release of {wish.name} in the catalogue fits {_base_text(selection)}{because}{advice}"
-        if wish.words:
-            untranslate(wish.words, text)
-        else:
-            proposal.account.note(line, wish.text, text)
+        for entry in wish.entries:
+            entry.check(_dropped_reason(wish.name, selection).partition("; ")[0], wish.text, wish.line)
         return
-    replace(wish.words, label)
+    notes = []
     if other := _other_device(wish, owner, selection):
         device = wish.variant.partition("-")[0]
-        detail = f"no release of {name} {version} for {device} fits; the recipe has {other}"
-        proposal.account.note(line, wish.text, detail)
+        notes.append(f"no release of {name} {version} for {device} fits; the recipe has {other}")
     inexact = selection.inexact.get(name, selection.inexact.get(wish.name))
-    if inexact is None:
-        return
     if inexact:
-        detail = f"{name} {asked} does not fit: {inexact}; the recipe has {version}, the nearest that fits"
-    else:
-        detail = f"the catalogue lacks {name} {asked}; the recipe has {version}, the nearest that fits"
-    proposal.account.note(line, wish.text, detail)
+        notes.append(
+            f"{name} {asked} does not fit: {inexact}; the recipe has {version}, the nearest that fits"
+        )
+    elif inexact is not None:
+        notes.append(f"the catalogue lacks {name} {asked}; the recipe has {version}, the nearest that fits")
+    for entry in wish.entries:
+        entry.add(Fate.REPLACED, label)
+    for note in notes:
+        for entry in wish.entries[:1]:
+            entry.check(note, wish.text, wish.line)
 
 
 def _other_device(wish: Wish, owner: str, selection: ChosenComponents) -> str:

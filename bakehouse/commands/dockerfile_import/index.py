@@ -1,7 +1,7 @@
 """Reverse index of the catalogue: components by URLs, checksums, repositories and packages they replace."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -101,7 +101,8 @@ class ComponentSource:
 class ReverseIndex:
     """Components by the downloads and packages of a Dockerfile that they replace."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, excluded: Collection[str] = ()) -> None:
+        """`excluded` are components that fit into no recipe for the Dockerfile."""
         self._catalog = catalog
         self._urls: dict[str, ComponentSource] = {}
         self._checksums: dict[str, ComponentSource] = {}
@@ -110,18 +111,19 @@ class ReverseIndex:
         self._pip: dict[str, tuple[str, ...]] = {}
         patterns: dict[str, str] = {}
         for component in catalog.components.values():
-            if component.is_base or component.name == "instance":
+            if component.is_base or component.name in ("instance", *excluded):
                 continue
             self._add_projects(component)
             for release in component.releases:
                 self._add_artifacts(component, release, patterns)
-        known = catalog.components
+        known = catalog.components.keys() - {*excluded}
         for repository, name in _REPOSITORIES.items():
             if name in known:
                 self._repositories.setdefault(repository, name)
         for pattern, name in (*_FILES.items(), *patterns.items()):
             if name in known:
                 self._files.append((re.compile(pattern), name))
+        self._known = known
         self._apt = {package: name for package, name in _APT.items() if name in known}
         for project, name in _PIP.items():
             if name in known:
@@ -178,7 +180,7 @@ class ReverseIndex:
         if source := self._urls.get(address):
             return source
         for pattern, name in _ADDRESSES.items():
-            if pattern.fullmatch(text) and name in self._catalog.components:
+            if pattern.fullmatch(text) and name in self._known:
                 return ComponentSource(name)
         if "://" not in text and not text.startswith("git@"):
             return None

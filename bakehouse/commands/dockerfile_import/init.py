@@ -4,7 +4,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -15,10 +15,14 @@ from bakehouse.commands.dockerfile_import import recipe_text
 from bakehouse.commands.dockerfile_import.account import AccountRow, Fate
 from bakehouse.commands.dockerfile_import.bases import DEFAULT_BASE
 from bakehouse.commands.dockerfile_import.choose import ChosenComponents, recipe_head
+from bakehouse.commands.dockerfile_import.translate import DockerfileBuild, find_context
 from bakehouse.errors import Location, RecipeError, UsageError
+from bakehouse.lock import locking
 from bakehouse.lock.base_description import component_name
-from bakehouse.util.files import is_file, read_text, write_whole
+from bakehouse.plan.workspace import open_workspace, select
+from bakehouse.util.files import display_path, is_file, read_text, write_whole
 from bakehouse.util.format import format_count, format_table
+from bakehouse.util.terminal import Reporter
 
 RECIPES = "training-images"
 """Directory of the recipes of a new project."""
@@ -36,6 +40,18 @@ _CODE = ("src", "code", "training")
 _TABLE = re.compile(r"^[ \t]*\[tool\.bakehouse\][ \t]*(?:#.*)?$", re.MULTILINE)
 
 
+@dataclass(frozen=True, slots=True)
+class DockerfileOptions:
+    """Options of `docker build` for the Dockerfile."""
+
+    context: str = ""
+    target: str = ""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_OPTIONS = DockerfileOptions()
+
+
 @dataclass(slots=True)
 class Created:
     """Result of `init`."""
@@ -44,21 +60,28 @@ class Created:
     """Name of the image."""
     lines: list[str] = field(default_factory=list)
     """Written files, and those that existed."""
-    entries: tuple[AccountRow, ...] = ()
-    """The words of the Dockerfile with their fates."""
+    rows: tuple[AccountRow, ...] = ()
+    """Fates of the instructions of the Dockerfile."""
+    untranslated: tuple[AccountRow, ...] = ()
+    """Parts of the Dockerfile that the user has to check."""
     dockerfile: str = ""
+    change: str = ""
+    """Versions that another base changes."""
     needs_lock: bool = False
     """The recipe has requirements that `init` locks at once."""
     is_locked: bool = False
     """`init` has locked the requirements."""
+    is_proven: bool = False
+    """The recipe was resolved and planned."""
 
     @property
     def text(self) -> str:
         """Return the report with the next commands."""
-        parts = [*self.lines]
+        parts = [*([self.change] if self.change else []), *self.lines]
         if self.dockerfile:
-            parts += ["", *recipe_text.account_table(self.entries)]
+            parts += ["", *recipe_text.account_table(self.rows)]
             parts += ["", *self._rows_to_check]
+            parts += ["the recipe resolves"] if self.is_proven else []
         lock = [] if self.is_locked else [(f"bake lock {self.name}", "lock the requirements")]
         rows_next = [
             *lock,
@@ -70,16 +93,11 @@ class Created:
         return "\n".join(parts) + "\n"
 
     @property
-    def untranslated(self) -> tuple[AccountRow, ...]:
-        """Parts of the Dockerfile that the recipe does not have."""
-        return tuple(entry for entry in self.entries if entry.fate is Fate.UNTRANSLATED)
-
-    @property
     def _rows_to_check(self) -> list[str]:
         if not self.untranslated:
-            return [f"each word of {self.dockerfile} is in the recipe or replaced"]
+            return [f"each instruction of {self.dockerfile} is in the recipe, kept or replaced"]
         count = format_count(len(self.untranslated), "part")
-        rows = recipe_text.untranslated_rows(self.entries, self.dockerfile)
+        rows = recipe_text.check_rows(self.untranslated, self.dockerfile)
         return [f"{count} of the Dockerfile to check:", *rows]
 
 
@@ -89,6 +107,7 @@ def run(
     dockerfile: str = "",
     base: str = "",
     describe: Callable[[str], tuple[str, str]] | None = None,
+    options: DockerfileOptions = NO_OPTIONS,
 ) -> Created:
     """Write the settings, a recipe and .gitignore entries. Existing files are kept, or only extended.
 
@@ -113,15 +132,20 @@ def run(
             own = recipe.parent.parent
             roots = (HOME / "recipes", *([own] if own.is_dir() else []))
             catalog = cache.load(roots).catalog
-            imported = recipe_text.import_dockerfile(source, dockerfile, recipe, catalog)
-            created.dockerfile, created.entries = dockerfile, imported.entries
+            context = start / options.context if options.context else find_context(source, root)
+            if context != source.parent:
+                created.lines.append(f"build context: {display_path(context)}; `--context` names another one")
+            build = DockerfileBuild(source, context, options.arguments, options.target)
+            imported = recipe_text.import_dockerfile(build, dockerfile, recipe, catalog)
+            created.dockerfile, created.rows = dockerfile, imported.rows
+            created.untranslated, created.change = imported.checks, imported.change
             created.needs_lock = imported.needs_lock
             new, directory = with_settings(old, pyproject, imported.region)
             selected = tomllib.loads(new)["tool"]["bakehouse"].get("region")
             if imported.region and selected != imported.region:
                 reason = f"`region` in [tool.bakehouse] selects the registry of {selected}"
                 text = f"FROM {imported.image}"
-                created.entries += (AccountRow(imported.line, text, Fate.UNTRANSLATED, reason, 0),)
+                created.untranslated += (AccountRow(imported.line, text, Fate.UNTRANSLATED, reason),)
             files |= imported.files
         else:
             files[recipe] = first_recipe(created.name, root, recipe, selection)
@@ -137,6 +161,23 @@ def run(
         created.lines.append("kept pyproject.toml")
     _ignore(root, created)
     return created
+
+
+def build_options(context: str, target: str, arguments: Sequence[str]) -> DockerfileOptions:
+    """Return the options of `docker build`. Raises UsageError for an argument without a value."""
+    for argument in arguments:
+        if "=" not in argument:
+            raise UsageError(f"`{argument}` is not NAME=VALUE", hint="write `--build-arg NAME=VALUE`")
+    return DockerfileOptions(context, target, dict(argument.split("=", 1) for argument in arguments))
+
+
+def prove(created: Created, directory: Path, report: Reporter) -> None:
+    """Lock, resolve and plan the recipe, as the next commands would. Raises their errors."""
+    if created.needs_lock:
+        created.lines += locking.run(directory, [created.name], report)
+        created.is_locked = True
+    if created.rows:
+        created.is_proven = bool(select(open_workspace(directory), [created.name]).plan.images)
 
 
 def _root(start: Path) -> Path:

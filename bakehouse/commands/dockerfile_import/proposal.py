@@ -1,23 +1,20 @@
 """The recipe that a Dockerfile translates to, before versions are chosen."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from bakehouse.commands.dockerfile_import.account import Account, Fate, Word, settle
+from bakehouse.catalog.run_steps import RunStep
+from bakehouse.commands.dockerfile_import.account import Account, InstructionEntry
 from bakehouse.commands.dockerfile_import.bases import KnownImage
 
 BUILD_VARIABLES = frozenset(
     {
-        *("DEBIAN_FRONTEND", "PIP_NO_CACHE_DIR", "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_ROOT_USER_ACTION"),
-        *(
-            "PIP_DEFAULT_TIMEOUT",
-            "UV_SYSTEM_PYTHON",
-            "UV_LINK_MODE",
-            "UV_COMPILE_BYTECODE",
-            "DEBCONF_NONINTERACTIVE_SEEN",
-        ),
-        *("PIP_BREAK_SYSTEM_PACKAGES", "UV_HTTP_TIMEOUT", "PIP_NO_INPUT", "MAX_JOBS"),
+        *("DEBIAN_FRONTEND", "DEBCONF_NONINTERACTIVE_SEEN", "MAX_JOBS"),
+        *("PIP_BREAK_SYSTEM_PACKAGES", "PIP_DEFAULT_TIMEOUT", "PIP_DISABLE_PIP_VERSION_CHECK"),
+        *("PIP_NO_CACHE_DIR", "PIP_NO_INPUT", "PIP_ROOT_USER_ACTION"),
+        *("UV_COMPILE_BYTECODE", "UV_HTTP_TIMEOUT", "UV_LINK_MODE"),
+        *("UV_SYSTEM_PYTHON"),
     }
 )
 """Variables that only matter to the steps of a Dockerfile."""
@@ -25,7 +22,7 @@ BUILD_VARIABLES = frozenset(
 
 @dataclass(slots=True)
 class Wish:
-    """A component that a Dockerfile installs, with the words that do it."""
+    """A component that a Dockerfile installs."""
 
     components: tuple[str, ...]
     """The first choice first."""
@@ -33,11 +30,12 @@ class Wish:
     """A specifier of pip; empty for any version."""
     variant: str = ""
     line: int = 0
-    words: list[Word] = field(default_factory=list)
-    requirement: str = ""
-    """The line of a requirements file that installs it with pip; empty if there is none."""
     text: str = ""
     """The command or file that asks for it; empty for components that Bakehouse adds."""
+    entries: list[InstructionEntry] = field(default_factory=list)
+    """Instructions that ask for it."""
+    requirement: str = ""
+    """The line of the user's requirements that pins it; empty if there is none."""
 
     @property
     def name(self) -> str:
@@ -51,42 +49,54 @@ class CopiedFile:
     source: str
     """Relative to the context."""
     target: str
-    words: tuple[Word, ...]
+    entry: InstructionEntry
+
+
+@dataclass(slots=True)
+class KeptStep:
+    """A command that stays as it is, with what it may depend on."""
+
+    step: RunStep
+    entry: InstructionEntry
+    text: str
+    """The command without the lines that restore its directory and variables."""
+    uses: str = ""
+    """Advice to pin what it downloads; empty if it uses no network."""
 
 
 @dataclass(slots=True)
 class Proposal:
-    """The recipe that replaces a Dockerfile. Paths are relative to the Dockerfile's directory."""
+    """The recipe that replaces a Dockerfile. Paths are relative to the build context."""
 
     account: Account = field(default_factory=Account)
     image: str = ""
-    """The image of the first FROM of the last stage."""
-    image_words: list[Word] = field(default_factory=list)
+    """The image of the first FROM of the selected stage."""
+    image_entry: InstructionEntry = field(default_factory=lambda: InstructionEntry(1, "FROM scratch"))
     base: KnownImage = field(default_factory=lambda: KnownImage(()))
     wishes: dict[str, Wish] = field(default_factory=dict)
-    apt: dict[str, list[Word]] = field(default_factory=dict)
-    dnf: dict[str, list[Word]] = field(default_factory=dict)
-    requirements: dict[str, list[Word]] = field(default_factory=dict)
+    apt: dict[str, InstructionEntry] = field(default_factory=dict)
+    dnf: dict[str, InstructionEntry] = field(default_factory=dict)
+    requirements: dict[str, InstructionEntry] = field(default_factory=dict)
     """Lines of a requirements file."""
-    requirement_files: dict[str, list[Word]] = field(default_factory=dict)
-    constraint_files: dict[str, list[Word]] = field(default_factory=dict)
+    requirement_files: dict[str, InstructionEntry] = field(default_factory=dict)
+    constraint_files: dict[str, InstructionEntry] = field(default_factory=dict)
     files: list[CopiedFile] = field(default_factory=list)
-    missing: set[str] = field(default_factory=set)
-    """Paths of the Dockerfile's image that the recipe does not copy."""
-    environment: dict[str, tuple[str, list[Word]]] = field(default_factory=dict)
-    run: list[tuple[str, list[Word]]] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    """Paths of the Dockerfile's image that the recipe does not have, with the reason."""
+    environment: dict[str, tuple[str, InstructionEntry]] = field(default_factory=dict)
+    run: list[KeptStep] = field(default_factory=list)
     code: tuple[str, str] | None = None
     """Directory and entry point, which may be empty."""
     prefixes: dict[str, Wish] = field(default_factory=dict)
     """Directories that components replace."""
-    python_words: list[Word] = field(default_factory=list)
-    """Words that install or select Python without a version."""
-    ssh_words: list[Word] = field(default_factory=list)
-    """Words that configure SSH."""
+    python_entries: list[InstructionEntry] = field(default_factory=list)
+    """Instructions that install or select Python without a version."""
+    ssh_entries: list[InstructionEntry] = field(default_factory=list)
+    """Instructions that configure SSH."""
 
     @property
     def line(self) -> int:
-        return self.image_words[0].line if self.image_words else 1
+        return self.image_entry.line
 
     def wish(self, wish: Wish) -> Wish:
         """Add a component; a second wish for it is merged into the first."""
@@ -94,12 +104,14 @@ class Proposal:
         if first is wish:
             return wish
         if wish.specifier and first.specifier and wish.specifier != first.specifier:
-            settle(wish.words, Fate.UNTRANSLATED, f"line {first.line} selects {wish.name} {first.specifier}")
+            for entry in wish.entries:
+                entry.check(f"line {first.line} selects {wish.name} {first.specifier}", wish.text, wish.line)
             return first
         first.specifier = first.specifier or wish.specifier
         first.variant = first.variant or wish.variant
         first.text = first.text or wish.text
-        first.words += wish.words
+        first.requirement = first.requirement or wish.requirement
+        first.entries += wish.entries
         return first
 
     def prefix_of(self, path: str) -> Wish | None:
@@ -128,18 +140,3 @@ class Proposal:
             target = file.target.rstrip("/") or "/"
             if place.is_relative_to(target):
                 yield file, str(PurePosixPath(file.source) / place.relative_to(target))
-
-
-def untranslate(words: Iterable[Word], detail: str) -> None:
-    """List words as not translated, with what to do."""
-    settle(words, Fate.UNTRANSLATED, detail)
-
-
-def replace(words: Iterable[Word], detail: str) -> None:
-    """Record what replaces words, and why."""
-    settle(words, Fate.REPLACED, detail)
-
-
-def place(words: Iterable[Word], key: str) -> None:
-    """Record the key of the recipe that contains words."""
-    settle(words, Fate.RECIPE, f"`{key}`")

@@ -1,4 +1,4 @@
-"""Writes the recipe that replaces a Dockerfile, and the table with the fate of each word."""
+"""Writes the recipe that replaces a Dockerfile, and the table with the fate of each instruction."""
 
 import json
 import os
@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.run_steps import RunStep
 from bakehouse.commands.dockerfile_import.account import AccountRow, Fate
-from bakehouse.commands.dockerfile_import.choose import recipe_head, select
+from bakehouse.commands.dockerfile_import.bases import python_of
+from bakehouse.commands.dockerfile_import.choose import ChosenComponents, import_and_select, recipe_head
 from bakehouse.commands.dockerfile_import.proposal import Proposal
-from bakehouse.commands.dockerfile_import.translate import translate
+from bakehouse.commands.dockerfile_import.translate import DockerfileBuild
 from bakehouse.util.files import read_text
 from bakehouse.util.format import format_count, format_table
 
 _MAX_CELL = 60
-"""Characters of a text in the table of all words."""
+"""Characters of a text in the table of all instructions."""
 _MAX_LISTED = 300
+_VERSIONS = ("pytorch", "tensorflow", "python", "cuda")
+"""Versions that another base changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,47 +30,83 @@ class ImportedDockerfile:
 
     files: dict[Path, str]
     """Content by path: the recipe, and its requirements if they need a file of their own."""
-    entries: tuple[AccountRow, ...]
+    rows: tuple[AccountRow, ...]
+    checks: tuple[AccountRow, ...]
     region: str
     """Region of the registry of an AWS base; empty for other bases."""
     image: str
     line: int
     """Line of the FROM with the image."""
     needs_lock: bool
+    change: str
+    """Versions that another base changes; empty if the base stays."""
 
 
-def import_dockerfile(dockerfile: Path, name: str, recipe: Path, catalog: Catalog) -> ImportedDockerfile:
+def import_dockerfile(
+    build: DockerfileBuild, name: str, recipe: Path, catalog: Catalog
+) -> ImportedDockerfile:
     """Return the recipe for a Dockerfile. `name` is the Dockerfile in messages."""
-    text = read_text(dockerfile, errors="replace")
-    context = dockerfile.parent
-    proposal = translate(text, context, catalog)
-    selection = select(proposal, catalog)
+    proposal, selection = import_and_select(read_text(build.path, errors="replace"), build, catalog)
     lines = recipe_head(f"Replaces the Dockerfile from {proposal.image or 'scratch'}", selection)
     resolution = selection.resolution
     packages = proposal.dnf if resolution and resolution.base.spec.manager == "dnf" else proposal.apt
     if packages:
         lines.append(f"packages: [{', '.join(map(_quoted, packages))}]")
     files: dict[Path, str] = {}
-    requirements = _requirements(proposal, context, recipe)
+    requirements = _requirements(proposal, build.context, recipe)
     if requirements:
         path, content = requirements
         if content:
             files[path] = content
         lines.append(f"requirements: {_quoted(_relative(path, recipe))}")
-    lines += _content(proposal, context, recipe)
-    entries = proposal.account.entries()
-    untranslated = [entry for entry in entries if entry.fate is Fate.UNTRANSLATED]
-    if untranslated:
-        lines += ["", "# Not in this recipe:"]
-        lines += [_comment(f"{name}:{entry.line}: {entry.text}: {entry.detail}") for entry in untranslated]
+    lines += _content(proposal, build.context, recipe)
+    checks = proposal.account.checks()
+    if checks:
+        lines += ["", "# To check:"]
+        lines += [_comment(f"{name}:{row.line}: {row.text}: {row.detail}") for row in checks]
     return ImportedDockerfile(
         {**files, recipe: "\n".join(lines) + "\n"},
-        entries,
+        proposal.account.rows(),
+        checks,
         proposal.base.region,
         proposal.image,
         proposal.line,
         bool(requirements),
+        _change(proposal, selection),
     )
+
+
+def _change(proposal: Proposal, selection: ChosenComponents) -> str:
+    """Return what the recipe starts from, with the versions before and after, if that is another image."""
+    if selection.choice is None or not selection.choice.note:
+        return ""
+    before = {
+        name: specifier.removeprefix("==").removesuffix(".*") for name, specifier, _ in proposal.base.wishes
+    }
+    tag = proposal.image.rpartition(":")[2]
+    for name, pattern in (("cuda", r"cu(?:da)?(\d+\.?\d+)"), ("python", r"py(\d\.?\d+)")):
+        if match := re.search(pattern, tag):
+            before.setdefault(
+                name,
+                match[1]
+                if "." in match[1]
+                else f"{match[1][:-1]}.{match[1][-1]}"
+                if name == "cuda"
+                else f"{match[1][0]}.{match[1][1:]}",
+            )
+    if version := python_of(proposal.image):
+        before.setdefault("python", version)
+    if known := re.match(r"(?:.*/)?(pytorch|tensorflow)(?:-training)?:(\d+\.\d+\.\d+)", proposal.image):
+        before.setdefault(known[1], known[2])
+    after = (
+        {name: selection.resolution.version_of(name) for name in _VERSIONS} if selection.resolution else {}
+    )
+    parts = [
+        f"{name} {before.get(name) or 'not known'} → {after.get(name) or 'none'}"
+        for name in _VERSIONS
+        if before.get(name) != after.get(name)
+    ]
+    return f"{proposal.image} → {' '.join(selection.base)}: {', '.join(parts)}".rstrip(": ")
 
 
 def _requirements(proposal: Proposal, context: Path, recipe: Path) -> tuple[Path, str] | None:
@@ -104,33 +144,49 @@ def _content(proposal: Proposal, context: Path, recipe: Path) -> list[str]:
         lines += [f"  {name}: {json.dumps(value)}" for name, (value, _) in proposal.environment.items()]
     if proposal.run:
         lines.append("run:")
-        lines += [f"  - {json.dumps(step)}" for step, _ in proposal.run]
+    for kept in proposal.run:
+        lines += _step(kept.step)
     return lines
 
 
-def account_table(entries: Sequence[AccountRow]) -> list[str]:
-    """Return the rows of a table with instruction, line and fate, and the numbers of words."""
-    rows = [
-        (str(entry.line), _short(entry.text, _MAX_CELL), entry.fate.value, _short(entry.detail, 100))
-        for entry in entries
-        if entry.words
+def _step(step: RunStep) -> list[str]:
+    """Return the lines of a step of `run`."""
+    given: dict[str, object] = {"before": step.before, "user": step.user, "shell": [*step.shell]}
+    options = [f"{name}: {json.dumps(value)}" for name, value in given.items() if value]
+    options += [] if step.network else ["network: false"]
+    text = step.command.rstrip("\n")
+    # A block keeps lines that people can read; YAML cannot hold all texts in one.
+    is_block = text.isprintable() or all(line.isprintable() for line in text.split("\n"))
+    if "\n" in text and is_block and not text.startswith(" "):
+        command = ["command: |", *(f"    {line}" if line else "" for line in text.split("\n"))]
+    else:
+        command = [f"command: {json.dumps(text, ensure_ascii=False)}"]
+    if not options:
+        first = command[0].removeprefix("command: ")
+        return [f"  - {first}", *command[1:]]
+    return [
+        f"  - {options[0]}",
+        *(f"    {line}" for line in options[1:]),
+        f"    {command[0]}",
+        *(f"  {line}" if line else "" for line in command[1:]),
+    ]
+
+
+def account_table(rows: Sequence[AccountRow]) -> list[str]:
+    """Return a table with a row for each instruction, and the number of instructions of each fate."""
+    cells = [
+        (str(row.line), _short(row.text, _MAX_CELL), row.fate.value, _short(row.detail, 100)) for row in rows
     ]
     head = ("line", "instruction", "fate", "where, by what, or what to do")
-    counts = [
-        f"{format_count(sum(entry.words for entry in entries if entry.fate is fate), 'word')} {fate.value}"
-        for fate in Fate
-    ]
-    return [*format_table([head, *rows], indent="  ").rstrip("\n").split("\n"), ", ".join(counts)]
+    counts = [f"{sum(row.fate is fate for row in rows)} {fate.value}" for fate in Fate]
+    total = format_count(len(rows), "instruction")
+    table = format_table([head, *cells], indent="  ").rstrip("\n").split("\n")
+    return [*table, f"{total}: {', '.join(counts)}"]
 
 
-def untranslated_rows(entries: Sequence[AccountRow], dockerfile: str) -> list[str]:
-    """Return the rows of a table with what is not in the recipe."""
-    rows = [
-        (f"{dockerfile}:{entry.line}", _short(entry.text, _MAX_LISTED), entry.detail)
-        for entry in entries
-        if entry.fate is Fate.UNTRANSLATED
-    ]
-    return [f"  {line}  {text}: {detail}" for line, text, detail in rows]
+def check_rows(checks: Sequence[AccountRow], dockerfile: str) -> list[str]:
+    """Return a line for each part that the user has to check."""
+    return [f"  {dockerfile}:{row.line}  {_short(row.text, _MAX_LISTED)}: {row.detail}" for row in checks]
 
 
 def _short(text: str, length: int) -> str:

@@ -1,135 +1,188 @@
-"""Parser that splits shell text into commands and words, with the positions of the words.
+"""Commands of shell text, as the grammar of shfmt sees them, and words of a Dockerfile's instructions.
 
-Bakehouse cannot use `bashlex`, which is under the GPL. `shlex` does not distinguish quoted operators.
+shfmt rejects what is not shell text. Bakehouse has no parser of its own for it; `bashlex` is under the GPL.
 """
 
+import json
+import os
 import re
+import shutil
+import subprocess
+import sysconfig
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import translate
+from functools import lru_cache
+from typing import Any
 
-_OPERATORS = ("&&", "||", ";;", ";", "|&", "|", "&", "(", ")", "\n")
-_REDIRECT = re.compile(r"\d*(?:&>>|&>|>>|>&|>\||>|<<<|<<-|<<|<&|<>|<)(?:&?\d+-?(?=\s|$|[;|)])|-(?=\s|$))?")
-_SPACE = " \t\r"
-_OPENING = {"if": "fi", "for": "done", "while": "done", "until": "done", "select": "done", "case": "esac"}
+from bakehouse.errors import UsageError
+
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?P<operation>[^}]*)\}|(?P<plain>[A-Za-z_]\w*))")
-ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
+_UNKNOWN_FLAGS = ("Negated", "Background", "Coprocess", "Disown")
+Node = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class ShellWord:
+class ShellCommand:
+    """A command of a list: a plain one, or all of a pipeline, group, loop or condition."""
+
+    text: str
+    """As written."""
+    start: int
+    follows: str
+    """`&&`, `;`, or empty for the first."""
+    node: Node
+    calls: tuple[Node, ...]
+    """The plain commands in it, in their order."""
+    is_plain: bool
+    """One program with its arguments; its output goes to the log or to /dev/null."""
+    is_list: bool
+    """Only plain commands, joined by `&&`, `||` or pipes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DockerfileWord:
     """A word as written, with its offset in the text."""
 
     raw: str
     start: int
 
 
-@dataclass(slots=True)
-class ShellCommand:
-    """One simple command, or a compound command such as a loop with all its words."""
-
-    words: list[ShellWord] = field(default_factory=list)
-    redirections: list[ShellWord] = field(default_factory=list)
-    """Operators and their targets."""
-    before: str = ""
-    """The operator before it."""
-    after: str = ""
-    depth: int = 0
-    """Number of subshells around it."""
-    is_compound: bool = False
-    comments: list[ShellWord] = field(default_factory=list)
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.words or self.redirections)
-
-
-def split_commands(text: str) -> Iterator[ShellCommand]:
-    """Yield the commands of a shell text."""
-    command = ShellCommand()
-    depth, operator = 0, ""
-    nested: list[str] = []
-    target_follows = False
-    for kind, raw, start in _tokens(text):
-        word = ShellWord(raw, start)
-        if kind == "operator" and not nested:
-            if not command.is_empty:
-                command.after = raw
-                yield command
-                operator = raw
-            elif raw not in ("(", ")", "\n") or not operator:
-                operator = raw
-            depth += {"(": 1, ")": -1}.get(raw, 0)
-            command, target_follows = ShellCommand(before=operator, depth=max(depth, 0)), False
-        elif kind == "operator":
-            continue
-        elif kind == "redirection":
-            command.redirections.append(word)
-            target_follows = raw[-1] in "<>&|" or raw.endswith("<<-")
-        elif target_follows:
-            command.redirections.append(word)
-            target_follows = False
-        else:
-            is_first = not command.words
-            if nested and raw == nested[-1]:
-                nested.pop()
-            elif raw in _OPENING and (is_first or nested):
-                nested.append(_OPENING[raw])
-            elif is_first and (raw == "function" or raw.endswith("()")):
-                nested.append("}")
-            elif is_first and raw in ("{", "}", "!") and not nested:
-                # Groups only change where the output goes.
-                continue
-            command.is_compound = command.is_compound or bool(nested)
-            command.words.append(word)
-    if not command.is_empty:
-        yield command
+@lru_cache(maxsize=256)
+def split_commands(text: str) -> tuple[ShellCommand, ...] | None:
+    """Return the commands of a shell text; None if it is none."""
+    path = os.pathsep.join((sysconfig.get_path("scripts"), os.environ.get("PATH", "")))
+    program = shutil.which("shfmt", path=path)
+    if program is None:
+        raise UsageError("the program `shfmt` is missing", hint="install the Python package shfmt-py")
+    result = subprocess.run(
+        [program, "--to-json", "-ln", "bash"], input=text.encode(), capture_output=True, check=False
+    )
+    if result.returncode:
+        return None
+    content = text.encode()
+    commands: list[ShellCommand] = []
+    root = json.loads(result.stdout)
+    for variable in _nodes(root, "ParamExp"):
+        span = slice(variable["Pos"]["Offset"], variable["End"]["Offset"])
+        variable["Text"] = content[span].decode(errors="replace")
+    for statement in root.get("Stmts") or ():
+        for follows, node in _joined(statement, ";"):
+            start, end = node["Pos"]["Offset"], node["End"]["Offset"]
+            shown = content[start:end].decode(errors="replace").rstrip("; \n")
+            calls = (*_nodes(node, "CallExpr"), *_nodes(node, "DeclClause"))
+            follows = follows if commands else ""
+            position = len(content[:start].decode(errors="replace"))
+            plain, listed = _is_plain(node), _is_list(node)
+            commands.append(ShellCommand(shown, position, follows, node, calls, plain, listed))
+    return tuple(commands)
 
 
-def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
-    """Yield kind, text and offset of operators, redirections and words. Comments are skipped."""
-    position, length = 0, len(text)
-    while position < length:
-        character = text[position]
-        if character in _SPACE or text.startswith("\\\n", position):
-            position += 2 if character == "\\" else 1
-            continue
-        if character == "#":
-            end = text.find("\n", position)
-            position = length if end < 0 else end
-            continue
-        redirection = _REDIRECT.match(text, position)
-        operator = next((operator for operator in _OPERATORS if text.startswith(operator, position)), "")
-        if redirection and not (operator and not text.startswith("&>", position)):
-            yield "redirection", redirection[0], position
-            position = redirection.end()
-        elif operator:
-            yield "operator", operator, position
-            position += len(operator)
-        else:
-            end = _end_of_word(text, position)
-            yield "word", text[position:end], position
-            position = end
+def _joined(node: Node, follows: str) -> Iterator[tuple[str, Node]]:
+    """Yield the statements of a list joined by `&&`."""
+    command = node.get("Cmd") or {}
+    is_and = command.get("Type") == "BinaryCmd" and command["Op"] == "&&"
+    if is_and and not node.get("Redirs") and not any(node.get(flag) for flag in _UNKNOWN_FLAGS):
+        yield from _joined(command["X"], follows)
+        yield from _joined(command["Y"], "&&")
+    else:
+        yield follows, node
 
 
-def _end_of_word(text: str, position: int) -> int:
-    length = len(text)
-    while position < length:
-        character = text[position]
-        if character == "\\":
-            position += 2
-        elif character in "'\"`":
-            position = _end_of_quote(text, position)
-        elif text.startswith(("$(", "${", "<(", ">("), position):
-            position = _end_of_bracket(text, position + 1)
-        elif character in _SPACE or character in "\n;|&<>)":
-            break
-        elif character == "(":
-            # As in `name()`, or a pattern
-            position = _end_of_bracket(text, position)
-        else:
-            position += 1
-    return min(position, length)
+def _nodes(node: object, kind: str) -> Iterator[Node]:
+    """Yield the nodes of a kind below a node, in the order of the text."""
+    if isinstance(node, list):
+        for item in node:
+            yield from _nodes(item, kind)
+    elif isinstance(node, dict):
+        if node.get("Type") == kind or (kind == "Word" and "Parts" in node and "Type" not in node):
+            yield node
+        for value in node.values():
+            yield from _nodes(value, kind)
+
+
+def redirected(node: object) -> Iterator[Node]:
+    """Yield the targets of all redirections below a node."""
+    if isinstance(node, list):
+        for item in node:
+            yield from redirected(item)
+    elif isinstance(node, dict):
+        yield from (item["Word"] for item in node.get("Redirs") or ())
+        for value in node.values():
+            yield from redirected(value)
+
+
+def _is_plain(node: Node) -> bool:
+    if any(node.get(flag) for flag in _UNKNOWN_FLAGS):
+        return False
+    command = node.get("Cmd") or {}
+    if command.get("Type") == "DeclClause":
+        return command["Variant"]["Value"] == "export" and not node.get("Redirs")
+    return command.get("Type") == "CallExpr" and all(
+        literal(item["Word"]) in ("/dev/null", "1", "2") for item in node.get("Redirs") or ()
+    )
+
+
+def _is_list(node: Node) -> bool:
+    """Return whether a shell that stops at the first error does the same as one that does not."""
+    command = node.get("Cmd") or {}
+    if command.get("Type") == "BinaryCmd":
+        return _is_list(command["X"]) and _is_list(command["Y"])
+    return command.get("Type") == "CallExpr" and not node.get("Negated") and not [*_nodes(node, "CmdSubst")]
+
+
+def assignments(call: Node, variables: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the variables that a command sets, with their values as far as they are known."""
+    pairs = call.get("Assigns") or (call.get("Args") if call["Type"] == "DeclClause" else None) or ()
+    known: dict[str, str | None] = {}
+    for pair in pairs:
+        if name := (pair.get("Name") or pair.get("Ref") or {}).get("Value", ""):
+            values = word_values(pair["Value"], variables) if pair.get("Value") else [""]
+            known[name] = " ".join(values) if values is not None else None
+    return known
+
+
+def literal(word: Node) -> str | None:
+    """Return the value of a word without variables; None if only a shell knows it."""
+    values = word_values(word, {})
+    return values[0] if values and len(values) == 1 else None
+
+
+def words_of(node: Node) -> list[Node]:
+    """Return all words below a node."""
+    return [*_nodes(node, "Word")]
+
+
+def word_values(word: Node, variables: Mapping[str, str]) -> list[str] | None:
+    """Return the values of a word, split as the shell does; None if only a shell knows them."""
+    parts = word["Parts"]
+    value = _value(parts, variables, quoted=False)
+    if value is None:
+        return None
+    is_split = len(parts) == 1 and parts[0]["Type"] == "ParamExp"
+    return value.split() if is_split else [value]
+
+
+def _value(parts: list[Node], variables: Mapping[str, str], *, quoted: bool) -> str | None:
+    values: list[str] = []
+    for part in parts:
+        kind, text = part["Type"], str(part.get("Value", ""))
+        value: str | None = None
+        if kind == "Lit" and quoted:
+            value = re.sub(r'\\([\\"$`\n])', r"\1", text)
+        elif kind == "Lit" and not re.search(r"(?<!\\)\{.*[,.].*\}", text):
+            value = re.sub(r"\\(.)", r"\1", re.sub(r"^~(?=/|$)", "/root", text) if not values else text)
+        elif kind == "SglQuoted" and not part.get("Dollar"):
+            value = text
+        elif kind == "DblQuoted" and not part.get("Dollar"):
+            value = _value(part.get("Parts") or [], variables, quoted=True)
+        elif kind == "ParamExp":
+            known = expanded(part["Text"], variables)
+            value = None if known == part["Text"] or has_variables(known) else known
+        if value is None:
+            return None
+        values.append(value)
+    return "".join(values)
 
 
 def _end_of_quote(text: str, position: int) -> int:
@@ -164,7 +217,7 @@ def _end_of_bracket(text: str, position: int) -> int:
     return len(text)
 
 
-def split_words(text: str) -> Iterator[ShellWord]:
+def split_words(text: str) -> Iterator[DockerfileWord]:
     """Yield the words between spaces, as BuildKit splits the arguments of an instruction."""
     position = 0
     while position < len(text):
@@ -182,7 +235,7 @@ def split_words(text: str) -> Iterator[ShellWord]:
             else:
                 position += 1
         position = min(position, len(text))
-        yield ShellWord(text[start:position], start)
+        yield DockerfileWord(text[start:position], start)
 
 
 def unquoted(raw: str, variables: Mapping[str, str]) -> str:

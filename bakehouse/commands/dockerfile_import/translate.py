@@ -1,30 +1,31 @@
-"""Translation of a Dockerfile into a proposal, with the fate of each word."""
+"""Translation of a Dockerfile into a proposal, with the fate of each instruction."""
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.run_steps import RunStep
 from bakehouse.catalog.secrets import kind_of_secret
 from bakehouse.catalog.user_files import CODE_DIRECTORY
-from bakehouse.commands.dockerfile_import.account import Fate, Word
-from bakehouse.commands.dockerfile_import.bases import find_base
+from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry
+from bakehouse.commands.dockerfile_import.bases import find_base, python_of
 from bakehouse.commands.dockerfile_import.index import ReverseIndex
+from bakehouse.commands.dockerfile_import.lifts import joined_path
 from bakehouse.commands.dockerfile_import.proposal import (
     BUILD_VARIABLES,
     CopiedFile,
     Proposal,
     Wish,
-    place,
-    replace,
-    untranslate,
 )
-from bakehouse.commands.dockerfile_import.run_step import RunTranslator, joined_path
+from bakehouse.commands.dockerfile_import.run_step import RunState, RunTranslator
 from bakehouse.commands.dockerfile_import.shell import expanded, has_variables, split_words, unquoted
+from bakehouse.errors import Location, RecipeError
 from bakehouse.util.dockerfile_reader import Instruction, instructions
-from bakehouse.util.files import is_directory, is_file
+from bakehouse.util.files import is_directory, is_file, read_text
 from bakehouse.util.oci import PLATFORM
 
 _ROOT = ("root", "0", "0:0", "root:root")
@@ -70,6 +71,20 @@ _COMPONENT_PATHS = {
 """Directories of installers, with the component that has these files, there or elsewhere."""
 
 
+@dataclass(frozen=True, slots=True)
+class DockerfileBuild:
+    """Arguments of `docker build`."""
+
+    path: Path
+    """The Dockerfile."""
+    context: Path
+    """The directory that COPY reads."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    target: str = ""
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    """Components that do not fit, with the reasons: what installs them is kept."""
+
+
 @dataclass(slots=True)
 class _Stage:
     name: str
@@ -78,34 +93,52 @@ class _Stage:
     content: list[Instruction] = field(default_factory=list)
 
 
-def translate(text: str, context: Path, catalog: Catalog) -> Proposal:
-    """Return the recipe for a Dockerfile. `context` is the directory that COPY reads."""
-    return _Translation(context, catalog).run([*instructions(text)])
+def find_context(path: Path, root: Path) -> Path:
+    """Return the nearest directory, up to the root, that has most sources of COPY and requirements files."""
+    names: set[str] = set()
+    for instruction in instructions(read_text(path, errors="replace")):
+        if instruction.keyword in ("COPY", "ADD") and "--from=" not in " ".join(instruction.flags):
+            names |= {*(instruction.words or instruction.text.split())[:-1]}
+        elif instruction.keyword == "RUN":
+            names |= {*re.findall(r"(?:-r|--requirement|-c)[= ]?([\w./-]+)", instruction.text)}
+    sources = {
+        name.strip("\"'").strip("/") for name in names if not has_variables(name) and "://" not in name
+    }
+    above = [parent for parent in path.parent.parents if parent == root or parent.is_relative_to(root)]
+
+    def count(directory: Path) -> int:
+        return sum(is_file(directory / name) or is_directory(directory / name) for name in sources)
+
+    return max([path.parent, *above], key=count)
+
+
+def translate(text: str, build: DockerfileBuild, catalog: Catalog) -> Proposal:
+    """Return the recipe for a Dockerfile."""
+    return _Translation(build, catalog).run([*instructions(text)])
 
 
 class _Translation:
-    """Translation of one Dockerfile, with the state of its last stage."""
+    """Translation of one Dockerfile, with the state of its stage."""
 
-    def __init__(self, context: Path, catalog: Catalog) -> None:
-        self._context = context
+    def __init__(self, build: DockerfileBuild, catalog: Catalog) -> None:
+        self._build = build
+        self._context = build.context
         self._catalog = catalog
         self._proposal = Proposal()
-        index = ReverseIndex(catalog)
-        self._runs = RunTranslator(self._proposal, index, context)
-        self._index = index
+        self._index = ReverseIndex(catalog, build.excluded)
+        self._runs = RunTranslator(self._proposal, self._index, build.context)
         self._global: dict[str, str] = {}
         """Build arguments before the first FROM."""
-        self._variables: dict[str, str] = {}
-        self._directory = PurePosixPath("/")
-        self._number = -1
-        self._last: Instruction | None = None
-        self._entrypoint: list[Word] = []
-        self._command: list[Word] = []
-        self._shell: list[Word] = []
-        self._program: Word | None = None
-        self._arguments: dict[str, tuple[list[Word], bool]] = {}
+        self._state = RunState()
+        self._entry = InstructionEntry(0, "")
+        self._starts: dict[str, tuple[InstructionEntry, list[str]]] = {}
+        """ENTRYPOINT and CMD with their words."""
+        self._arguments: dict[str, tuple[InstructionEntry, bool]] = {}
         self._texts: list[str] = []
-        self._paths: list[tuple[str, str, list[Word]]] = []
+        self._paths: list[tuple[str, str, InstructionEntry]] = []
+        self._directories: dict[str, InstructionEntry] = {}
+        """Directories that WORKDIR made."""
+        self._users: list[tuple[str, InstructionEntry]] = []
         self._builders: dict[str, str] = {}
         """Components by the name of a stage that builds nothing else."""
         self._stages: list[_Stage] = []
@@ -118,56 +151,43 @@ class _Translation:
                 self._translate_stage(stage)
             else:
                 self._skip_stage(stage)
+        proposal = self._proposal
         self._finish_arguments()
-        for name, value, words in self._paths:
-            self._set_path(name, value, words)
+        for name, value, entry in self._paths:
+            self._set_path(name, value, entry)
         self._finish_environment()
         self._place_code()
-        if self._shell and self._proposal.run:
-            untranslate(self._shell, "steps of `run` use /bin/sh")
-        replace(self._shell, "no step of the recipe needs another shell")
-        return self._proposal
+        self._finish_directories()
+        python = proposal.wishes.get("python")
+        version = "" if python and python.specifier else python_of(proposal.image)
+        if proposal.python_entries and version:
+            entry = proposal.python_entries[0]
+            text = f"python3 of {proposal.image}"
+            proposal.wish(Wish(("python",), f"=={version}.*", "", entry.line, text, [entry]))
+        self._runs.finish()
+        return proposal
 
-    def _words(self, instruction: Instruction, *, json: bool = True) -> list[Word]:
-        """Return the arguments of an instruction as words in the account."""
-        self._begin(instruction)
+    def _begin(self, instruction: Instruction) -> InstructionEntry:
+        text = " ".join((instruction.keyword, *instruction.flags, instruction.text)).strip()
+        self._entry = self._proposal.account.add(instruction.line, text)
+        return self._entry
+
+    def _words(self, instruction: Instruction, *, json: bool = True) -> list[str]:
+        """Return the arguments of an instruction with the values of variables."""
         if json and instruction.words is not None:
-            return [
-                self._add(instruction, word, self._expanded(word), instruction.line)
-                for word in instruction.words
-            ]
-        return [
-            self._add(
-                instruction, word.raw, self._unquoted(word.raw, instruction), instruction.line_at(word.start)
-            )
-            for word in split_words(instruction.text)
-        ]
+            return [self._expanded(word) for word in instruction.words]
+        return [self._unquoted(word.raw, instruction) for word in split_words(instruction.text)]
 
     def _unquoted(self, raw: str, instruction: Instruction) -> str:
         if instruction.escape != "\\":
             raw = raw.replace("\\", "\\\\").replace(instruction.escape, "\\")
-        return unquoted(raw, self._variables)
-
-    def _add(self, instruction: Instruction, raw: str, text: str, line: int) -> Word:
-        return self._proposal.account.add(Word(line, raw, text, instruction.keyword, self._number))
-
-    def _begin(self, instruction: Instruction) -> None:
-        """Give the words of an instruction a number of their own."""
-        if instruction is not self._last:
-            self._last = instruction
-            self._number -= 1
-
-    def _flags(self, instruction: Instruction) -> list[Word]:
-        self._begin(instruction)
-        return [
-            self._add(instruction, flag, self._expanded(flag), instruction.line) for flag in instruction.flags
-        ]
+        return unquoted(raw, self._state.variables)
 
     def _expanded(self, text: str) -> str:
-        return expanded(text, self._variables)
+        return expanded(text, self._state.variables)
 
     def _read_stages(self, given: Sequence[Instruction]) -> None:
-        """Group the instructions into stages, and select the last one with those that it starts from."""
+        """Group the instructions into stages, and select one with those that it starts from."""
         for instruction in given:
             if instruction.keyword == "FROM":
                 words = [unquoted(word, self._global) for word in instruction.text.split()]
@@ -176,15 +196,27 @@ class _Translation:
             elif self._stages:
                 self._stages[-1].content.append(instruction)
             elif instruction.keyword == "ARG":
-                self._variables = self._global
+                self._state.variables = self._global
+                self._begin(instruction)
                 self._arg(instruction)
-                self._variables = {}
+                self._state.variables = {}
             else:
+                self._begin(instruction)
                 self._other(instruction)
         if not self._stages:
             self._proposal.base = find_base("scratch", self._catalog)
             return
         stage = self._stages[-1]
+        if target := self._build.target.lower():
+            named = [
+                other for number, other in enumerate(self._stages) if target in (other.name, str(number))
+            ]
+            if not named:
+                names = ", ".join(f"`{other.name}`" for other in self._stages if other.name)
+                spot = Location(self._build.path, 1, 1)
+                hint = f"use one of {names}" if names else "the Dockerfile names no stages"
+                raise RecipeError(f"the Dockerfile has no stage `{self._build.target}`", spot, hint=hint)
+            stage = named[-1]
         self._used = [stage]
         while parent := next(
             (
@@ -200,28 +232,20 @@ class _Translation:
         self._proposal.base = find_base(self._used[0].image, self._catalog)
 
     def _translate_stage(self, stage: _Stage) -> None:
-        for flag in self._flags(stage.start):
-            if flag.text in (
-                f"--platform={PLATFORM}",
-                "--platform=$BUILDPLATFORM",
-                "--platform=$TARGETPLATFORM",
-            ):
-                replace([flag], "`platforms` of the recipe selects the platform")
-            untranslate([flag], "set `platforms` of the recipe")
-        self._number -= 1
-        words = [
-            self._add(stage.start, word, unquoted(word, self._global), stage.start.line)
-            for word in stage.start.text.split()
-        ]
+        entry = self._begin(stage.start)
+        for flag in stage.start.flags:
+            platforms = (PLATFORM, "$BUILDPLATFORM", "$TARGETPLATFORM")
+            if flag.partition("=")[2] not in platforms:
+                entry.check("set `platforms` of the recipe", f"FROM {flag}")
         if stage is self._used[0]:
-            self._proposal.image_words = words
-            self._variables = {}
+            self._proposal.image_entry = entry
+            self._state = RunState()
         else:
-            replace(words, f"the recipe joins it with stage {stage.image}")
+            entry.add(Fate.REPLACED, f"the recipe joins it with stage {stage.image}")
         handlers: dict[str, Callable[[Instruction], None]] = {
             "ADD": self._add_files,
             "ARG": self._arg,
-            "CMD": self._cmd,
+            "CMD": self._start,
             "COPY": self._copy,
             "ENTRYPOINT": self._start,
             "ENV": self._env,
@@ -231,12 +255,12 @@ class _Translation:
             "WORKDIR": self._workdir,
         }
         for instruction in stage.content:
-            translate_instruction = handlers.get(instruction.keyword, self._other)
+            self._begin(instruction)
             self._texts.append("\n".join((instruction.text, *instruction.flags, *instruction.heredocs)))
-            translate_instruction(instruction)
+            handlers.get(instruction.keyword, self._other)(instruction)
 
     def _skip_stage(self, stage: _Stage) -> None:
-        """List a stage that the last one does not start from."""
+        """List a stage that the selected one does not start from."""
         name = stage.name or str(self._stages.index(stage))
         sources = {
             flag.partition("=")[2].lower()
@@ -245,113 +269,104 @@ class _Translation:
             for flag in instruction.flags
             if flag.startswith("--from=")
         }
-        reason = "only the last stage is translated"
         if name in sources:
-            reason = f"it builds files for `COPY --from={name}`; {_FOREIGN_FILES}"
-        if name in sources:
-            self._translate_builder(stage, name, reason)
+            self._translate_builder(stage, name)
             return
-        for instruction in (stage.start, *stage.content):
-            untranslate(self._all_words(instruction), reason)
+        entries = [self._begin(instruction) for instruction in (stage.start, *stage.content)]
+        texts = " ".join((stage.image, *(instruction.text for instruction in stage.content)))
+        own = self._used[-1].name or "the last one"
+        if re.search(r"SAGEMAKER_|/opt/ml|dkr\.ecr|sagemaker", texts):
+            reason = f"the recipe is that of stage {own}; `--target {name}` selects this stage"
+            entries[0].check(reason)
+        for entry in entries:
+            entry.add(Fate.REPLACED, f"stage {own} does not use it")
 
-    def _all_words(self, instruction: Instruction) -> list[Word]:
-        return [*self._flags(instruction), *self._words(instruction), *self._heredoc_words(instruction)]
-
-    def _translate_builder(self, stage: _Stage, name: str, reason: str) -> None:
+    def _translate_builder(self, stage: _Stage, name: str) -> None:
         """Find the components that a stage builds for others."""
-        if _UV_IMAGE.search(stage.image) and not stage.content:
-            replace(self._all_words(stage.start), _UV)
-            return
         account = self._proposal.account
+        first = len(account.instructions)
         builder = Proposal(account=account)
         runs = RunTranslator(builder, self._index, self._context)
-        first = len(account.words)
-        variables, self._variables = self._variables, {}
-        directory = PurePosixPath("/")
-        self._all_words(stage.start)
-        copied: list[Word] = []
+        state, self._state = self._state, RunState()
+        self._begin(stage.start)
+        copies = 0
         for instruction in stage.content:
+            entry = self._begin(instruction)
             if instruction.keyword == "RUN":
-                runs.run(instruction, directory, self._variables)
-                continue
-            words = self._all_words(instruction)
-            if instruction.keyword in ("COPY", "ADD"):
-                copied += words
-            for word in words if instruction.keyword in ("ARG", "ENV") else ():
-                variable, equals, value = word.text.partition("=")
+                runs.run(instruction, entry, self._state)
+            copies += instruction.keyword in ("COPY", "ADD")
+            for word in self._words(instruction) if instruction.keyword in ("ARG", "ENV") else ():
+                variable, equals, value = word.partition("=")
                 known = value if equals else self._global.get(variable)
                 if known is not None:
-                    self._variables[variable] = known
+                    self._state.variables[variable] = known
             if instruction.keyword == "WORKDIR":
-                directory = joined_path(directory, words[0].text if words else "")
-        self._variables = variables
-        owned = {id(word) for wish in builder.wishes.values() for word in wish.words}
-        others = [word for word in account.words[first:] if id(word) not in owned]
-        is_complete = bool(builder.wishes) and not (
-            copied
-            or builder.requirements
-            or builder.requirement_files
-            or builder.run
-            or any(word.fate is Fate.UNTRANSLATED for word in others)
-        )
-        names = ", ".join(f"`{stage}`" for stage in builder.wishes)
-        for word in others:
-            if word.fate is Fate.RECIPE:
-                word.fate = None
+                self._state.directory = joined_path(self._state.directory, "".join(self._words(instruction)))
+        self._state = state
+        others = (builder.requirements, builder.requirement_files, builder.run)
+        checks = [
+            row
+            for entry in account.instructions[first:]
+            for row in entry.parts
+            if row[0] is Fate.UNTRANSLATED
+        ]
+        is_complete = bool(builder.wishes) and not (copies or checks or any(others))
+        names = ", ".join(f"`{component}`" for component in builder.wishes)
+        for entry in account.instructions[first:]:
+            entry.parts.clear()
+            if _UV_IMAGE.search(stage.image):
+                entry.add(Fate.REPLACED, _UV)
+            elif is_complete:
+                entry.add(Fate.REPLACED, f"build stages of Bakehouse make {names}")
+            else:
+                entry.check(f"it builds files for `COPY --from={name}`; {_FOREIGN_FILES}")
         if is_complete:
             self._builders[name] = names
-            replace(others, f"build stages of Bakehouse make {names}")
-        untranslate(others, reason)
         for wish in builder.wishes.values():
+            wish.entries = [self._proposal.account.instructions[first]]
             self._proposal.wish(wish)
         self._proposal.prefixes |= builder.prefixes
 
-    def _heredoc_words(self, instruction: Instruction) -> list[Word]:
-        return [
-            self._add(instruction, line.strip(), line.strip(), first + number)
-            for content, first in zip(instruction.heredocs, instruction.heredoc_lines, strict=True)
-            for number, line in enumerate(content.splitlines())
-            if line.strip()
-        ]
-
     def _other(self, instruction: Instruction) -> None:
-        words = [*self._flags(instruction), *self._words(instruction), *self._heredoc_words(instruction)]
-        if not words:
-            self._number -= 1
-            words = [self._add(instruction, instruction.keyword, "", instruction.line)]
-        reason = _WITHOUT_EFFECT.get(instruction.keyword, "it has no equivalent in a recipe")
-        untranslate(words, reason)
+        reason = _WITHOUT_EFFECT.get(instruction.keyword)
+        if reason and instruction.keyword != "ONBUILD":
+            self._entry.add(Fate.REPLACED, reason)
+        else:
+            self._entry.check(reason or "it has no equivalent in a recipe")
 
     def _run(self, instruction: Instruction) -> None:
-        self._runs.run(instruction, self._directory, self._variables)
+        self._runs.run(instruction, self._entry, self._state)
 
     def _arg(self, instruction: Instruction) -> None:
         for word in self._words(instruction, json=False):
-            name, equals, value = word.text.partition("=")
-            if kind_of_secret(name, value):
-                word.shown = f"{name}=…"
-                untranslate([word], "it looks like a secret; set it when the job starts")
-            elif equals:
+            name, equals, value = word.partition("=")
+            given = self._build.arguments.get(name)
+            if kind_of_secret(name, value or "x") or kind_of_secret(name, given or "x" * 40):
+                self._state.secrets.add(name)
+                self._entry.text = f"ARG {name}" + ("=…" if equals else "")
+                self._entry.check("it looks like a secret; set it when the job starts")
+                continue
+            known = given if given is not None else value if equals else self._global.get(name)
+            if known is not None:
                 # A variable of ENV wins.
-                self._variables.setdefault(name, value)
-                self._arguments.setdefault(name, ([], True))[0].append(word)
-            elif name in self._global:
-                self._variables.setdefault(name, self._global[name])
-                self._arguments.setdefault(name, ([], True))[0].append(word)
-            else:
-                self._arguments.setdefault(name, ([], False))[0].append(word)
+                self._state.variables.setdefault(name, known)
+                if self._state.variables is not self._global:
+                    self._state.exported.setdefault(name, self._state.variables[name])
+            has_value = known is not None or self._arguments.get(name, (None, False))[1]
+            self._arguments[name] = (self._entry, has_value)
 
     def _finish_arguments(self) -> None:
         texts = "\n".join((*self._texts, *(stage.start.text for stage in self._stages)))
-        for name, (words, has_value) in self._arguments.items():
+        for name, (entry, has_value) in self._arguments.items():
             if name in BUILD_VARIABLES:
-                replace(words, "it only matters to the steps of a Dockerfile")
-            elif has_value and re.search(rf"\$\{{?{re.escape(name)}\b", texts):
-                replace(words, "the recipe has the default value; use `matrix` for several values")
+                entry.add(Fate.REPLACED, "it only matters to the steps of a Dockerfile")
             elif has_value:
-                untranslate(words, "a recipe has no build arguments, and no instruction names this one")
+                entry.add(Fate.REPLACED, "the recipe has its value; use `matrix` for several values")
+            elif re.search(rf"\$\{{?{re.escape(name)}\b", texts):
+                reason = f"the Dockerfile does not say its value; give it with `--build-arg {name}=VALUE`"
+                entry.check(reason, f"ARG {name}")
             else:
-                untranslate(words, "a recipe has no build arguments; write the value where it is used")
+                entry.add(Fate.REPLACED, "no instruction names it")
 
     def _env(self, instruction: Instruction) -> None:
         first = next(iter(split_words(instruction.text)), None)
@@ -359,44 +374,49 @@ class _Translation:
             return self._other(instruction)
         if "=" not in first.raw:
             # The form `ENV NAME value`: the value is the rest of the line.
-            self._number -= 1
             rest = instruction.text[len(first.raw) :].strip()
-            name = self._add(instruction, first.raw, first.raw, instruction.line)
-            value = self._add(instruction, rest, self._unquoted(rest, instruction), instruction.line)
-            return self._set(first.raw, value.text, [name, value])
-        for word in self._words(instruction, json=False):
-            name_of, _, value_of = word.text.partition("=")
-            word.text = f"{name_of}={value_of}"
-            self._set(name_of, value_of, [word])
+            return self._set(first.raw, self._unquoted(rest, instruction))
+        pairs = self._words(instruction, json=False)
+        for word in pairs:
+            if "=" not in word:
+                message = f"`{word}` in ENV has no `=`; BuildKit rejects this line"
+                raise RecipeError(message, Location(self._build.path, instruction.line, 1))
+        for word in pairs:
+            name, _, value = word.partition("=")
+            self._set(name, value)
         return None
 
-    def _set(self, name: str, value: str, words: list[Word]) -> None:
+    def _set(self, name: str, value: str) -> None:
+        entry, state = self._entry, self._state
         if kind_of_secret(name, value):
             # The value must not appear in the recipe or in messages.
-            words[-1].shown = f"{name}=…" if len(words) == 1 else "…"
-            return untranslate(words, "it looks like a secret; set it when the job starts")
-        if name in _PATHS:
+            entry.text = entry.text.replace(value, "…") if value else entry.text
+            return entry.check("it looks like a secret; set it when the job starts", f"ENV {name}=…")
+        if name in _PATHS and has_variables(value):
             # Later steps determine the component that a directory belongs to.
-            self._paths.append((name, value, words))
+            self._paths.append((name, value, entry))
+            state.paths[name] = value
             return None
         if name in BUILD_VARIABLES:
-            self._variables[name] = value
-            return replace(words, "it only matters to the steps of a Dockerfile")
+            state.variables[name] = state.exported[name] = value
+            return entry.add(Fate.REPLACED, "it only matters to the steps of a Dockerfile")
         if has_variables(value):
             own = re.sub(rf":?\$\{{?{re.escape(name)}\b[^}}:]*\}}?:?", "", value)
             advice = f"the base may set {name}; " if own != value else ""
-            return untranslate(
-                words, f"{advice}variables are not expanded; write the value into `environment`"
-            )
-        self._variables[name] = value
-        if earlier := self._proposal.environment.get(name):
-            replace(earlier[1], f"line {words[0].line} sets it again")
-        self._proposal.environment[name] = (value, words)
-        if name == "SAGEMAKER_PROGRAM":
-            self._program = words[-1]
+            state.paths[name] = value
+            return entry.check(f"{advice}variables are not expanded; write the value into `environment`")
+        state.variables[name] = value
+        state.exported.pop(name, None)
+        for kept in self._proposal.run:
+            if name in re.findall(r"\w+", kept.text):
+                earlier = self._proposal.environment.get(name)
+                line = f"export {name}={shlex.quote(earlier[0])}\n" if earlier else f"unset {name}\n"
+                kept.step = replace(kept.step, command=line + kept.step.command)
+        self._proposal.environment[name] = (value, entry)
+        entry.add(Fate.RECIPE, "`environment`")
         return None
 
-    def _set_path(self, name: str, value: str, words: list[Word]) -> None:
+    def _set_path(self, name: str, value: str, entry: InstructionEntry) -> None:
         """Translate PATH and LD_LIBRARY_PATH: their directories belong to Bakehouse, or to components."""
         reasons: list[str] = []
         for directory in value.split(":"):
@@ -404,7 +424,7 @@ class _Translation:
                 continue
             if directory.rstrip("/") == CODE_DIRECTORY:
                 if self._train_program(directory):
-                    return untranslate(words, _OWN_TRAIN.format(directory))
+                    return entry.check(_OWN_TRAIN.format(directory))
                 reasons.append(f"Bakehouse puts {CODE_DIRECTORY} on PATH")
             elif _SYSTEM_PATHS.fullmatch(directory):
                 reasons.append("the base has it")
@@ -413,27 +433,29 @@ class _Translation:
             elif component := self._component_path(directory):
                 reasons.append(f"the component `{component}` sets its own paths")
             else:
-                reason = f"a recipe cannot extend {name}; use the full path of the programs in {directory}"
+                reason = f"a recipe cannot extend {name}; the directory is {directory}"
                 if self._train_program(directory):
                     reason = _OWN_TRAIN.format(directory)
-                return untranslate(words, reason)
-        replace(words, "; ".join(dict.fromkeys(reasons)) or "it adds nothing")
-        return None
+                return entry.check(reason)
+        return entry.add(Fate.REPLACED, "; ".join(dict.fromkeys(reasons)) or "it adds nothing")
 
     def _finish_environment(self) -> None:
         """List variables with paths that only the Dockerfile's image has."""
         environment = self._proposal.environment
-        for name, (value, words) in [*environment.items()]:
+        for name, (value, entry) in [*environment.items()]:
             paths = re.findall(r"(?<![\w.])/[\w./+-]+", value)
             if name == "LD_PRELOAD" and not re.match(r"/(?:usr/)?lib", value):
                 del environment[name]
-                untranslate(words, "check that the image has this library, then add it to `environment`")
+                entry.check("check that the image has this library, then add it to `environment`")
                 continue
             wish = next((wish for path in paths if (wish := self._proposal.prefix_of(path))), None)
-            if wish:
+            if wish and name in _PATHS:
+                del environment[name]
+                entry.add(Fate.REPLACED, f"the component `{wish.name}` sets its own paths")
+            elif wish:
                 del environment[name]
                 reason = f"it names files of {wish.name}, which the component installs elsewhere"
-                untranslate(words, f"{reason}; check whether the image needs it")
+                entry.check(f"{reason}; check whether the image needs it")
 
     def _component_path(self, directory: str) -> str:
         path = PurePosixPath(directory.replace("~", "/root", 1).replace("$HOME", "/root"))
@@ -474,117 +496,152 @@ class _Translation:
         return False
 
     def _workdir(self, instruction: Instruction) -> None:
-        words = self._words(instruction, json=False)
-        path = " ".join(word.text for word in words).strip("\"'")
-        self._directory = joined_path(self._directory, path)
-        if str(self._directory) in ("/", CODE_DIRECTORY):
-            replace(words, f"SageMaker starts training in {CODE_DIRECTORY}")
-        elif has_variables(path):
-            untranslate(words, "write the path without variables")
-        else:
-            untranslate(
-                words, f"SageMaker starts training in {CODE_DIRECTORY}; paths of the recipe are absolute"
-            )
+        path = " ".join(self._words(instruction, json=False)).strip("\"'")
+        state, entry = self._state, self._entry
+        if has_variables(path):
+            return entry.check("the Dockerfile does not say its value")
+        if not path.startswith("/") and not state.is_directory_known and not self._is_plain_base:
+            entry.check("the directory of the base is not known; write an absolute path")
+        state.directory, state.is_directory_known = joined_path(state.directory, path), True
+        self._directories[str(state.directory)] = entry
+        return entry.add(Fate.REPLACED, f"steps start there; SageMaker starts training in {CODE_DIRECTORY}")
+
+    @property
+    def _is_plain_base(self) -> bool:
+        return all(choice.component == "debian" for choice in self._proposal.base.choices)
+
+    def _finish_directories(self) -> None:
+        """Make the directories of WORKDIR that nothing else makes."""
+        for path, entry in self._directories.items():
+            used = any(f"cd {shlex.quote(path)}" in kept.step.command for kept in self._proposal.run)
+            copied = any(file.target.startswith(path) for file in self._proposal.files)
+            if path not in ("/", CODE_DIRECTORY, "/tmp", "/opt", "/root", "/opt/ml") and not (used or copied):
+                wish = self._proposal.prefix_of(path)
+                if not wish:
+                    self._keep(f"mkdir -p {shlex.quote(path)}", entry)
+
+    def _keep(self, command: str, entry: InstructionEntry) -> None:
+        """Add a step that needs no network, after all others."""
+        self._runs.keep(RunStep(command, network=False), entry)
+        entry.add(Fate.KEPT, f"step {len(self._proposal.run)} of `run`")
 
     def _user(self, instruction: Instruction) -> None:
-        words = self._words(instruction)
-        if instruction.text in _ROOT:
-            replace(words, "training images run as root")
-        untranslate(words, "training images run as root")
+        name = " ".join(self._words(instruction))
+        self._state.user = "" if name in _ROOT else name
+        self._users.append((name, self._entry))
+        if name in _ROOT:
+            self._entry.add(Fate.REPLACED, "training images run as root")
+        else:
+            self._entry.check("SageMaker starts training as root; only steps of `run` have this user")
 
     def _select_shell(self, instruction: Instruction) -> None:
-        self._shell += self._words(instruction)
+        words = tuple(self._words(instruction))
+        self._state.shell = () if words == ("/bin/sh", "-c") else words
+        self._entry.add(Fate.KEPT, "the shell of kept steps")
 
     def _start(self, instruction: Instruction) -> None:
-        untranslate(self._entrypoint, "a later ENTRYPOINT replaces it")
-        # An ENTRYPOINT replaces the CMD of the stages before it.
-        self._entrypoint = self._words(instruction)
-
-    def _cmd(self, instruction: Instruction) -> None:
-        untranslate(self._command, "a later CMD replaces it")
-        self._command = self._words(instruction)
+        if earlier := self._starts.get(instruction.keyword):
+            earlier[0].add(Fate.REPLACED, f"a later {instruction.keyword} replaces it")
+        self._starts[instruction.keyword] = (self._entry, self._words(instruction))
 
     def _add_files(self, instruction: Instruction) -> None:
-        text = instruction.text
+        text, entry = instruction.text, self._entry
+        words = self._words(instruction)
+        if source := next((source for word in words if (source := self._index.find(word))), None):
+            asked = f"=={source.version}" if source.version else ""
+            label = f"{source.component} {source.version}".rstrip()
+            wish = Wish((source.component,), asked, source.variant, entry.line, label, [entry])
+            self._proposal.wish(wish)
+            return None
         reason = ""
         if "://" in text or text.startswith("git@"):
             reason = "download the file into the project and pin its checksum"
-        elif re.search(r"\.(tar|tgz|tar\.\w+)\s", text):
+        elif re.search(r"\.(?:tar|tgz|tar\.\w+)\s", text):
             reason = "ADD unpacks the archive; unpack it into a directory"
         if not reason:
             return self._copy(instruction)
-        words = [*self._flags(instruction), *self._words(instruction)]
-        source = next((source for word in words if (source := self._index.find(word.text))), None)
-        if source:
-            asked = f"=={source.version}" if source.version else ""
-            text = f"{source.component} {source.version}".rstrip()
-            wish = Wish((source.component,), asked, source.variant, words[0].line, words, text=text)
-            self._proposal.wish(wish)
-            return None
-        return untranslate(words, reason)
+        target = joined_path(self._state.directory, words[-1] if words else "")
+        self._miss(target, [PurePosixPath(word).name for word in words[:-1]], entry, words[-1].endswith("/"))
+        return entry.check(reason)
+
+    def _miss(
+        self, target: PurePosixPath, names: list[str], entry: InstructionEntry, is_directory: bool
+    ) -> None:
+        """Remember the files of an instruction that is not translated."""
+        reason = f"it needs files of line {entry.line}, which is not in the recipe"
+        paths = [*([] if is_directory else [target]), *(target / name for name in names)]
+        self._proposal.missing |= {str(path): reason for path in paths if len(path.parts) > 1}
 
     def _copy(self, instruction: Instruction) -> None:
-        flags = self._flags(instruction)
-        words = self._words(instruction)
-        source_stage = next(
-            (flag.text.partition("=")[2] for flag in flags if flag.text.startswith("--from=")), ""
-        )
-        if source_stage:
-            return self._copy_from(source_stage, [*flags, *words])
+        words, entry = self._words(instruction), self._entry
+        flags = dict(self._expanded(flag).lstrip("-").partition("=")[::2] for flag in instruction.flags)
+        if "from" in flags:
+            return self._copy_from(flags["from"], words)
         if instruction.heredocs:
-            reason = "write the content into a file of the project and copy it with `files`"
-            return untranslate([*flags, *words, *self._heredoc_words(instruction)], reason)
-        for flag in flags:
-            if flag.text == "--link" or flag.text.removeprefix("--chown=") in _ROOT:
-                replace([flag], "files of a recipe belong to root and keep their mode")
-            elif flag.text.startswith("--chmod="):
-                untranslate([flag], "files of a recipe keep their mode; run `chmod` in the project")
-            else:
-                untranslate([flag], "files of a recipe belong to root and keep their mode")
+            return self._copy_texts(instruction, words)
         if len(words) < 2:
-            return untranslate(words, "it has no target")
+            return entry.check("it has no target")
         *sources, target = words
+        number = len(self._proposal.files)
         for source in sources:
             self._copy_one(source, target, many=len(sources) > 1)
-        if not any(target in file.words for file in self._proposal.files):
-            untranslate([target], "none of its sources is in the recipe")
+        new = self._proposal.files[number:]
+        if new:
+            self._runs.lifted(3)
+        for file in new:
+            if flags.get("chown") and flags["chown"] not in _ROOT:
+                self._keep(f"chown -R {shlex.quote(flags['chown'])} {shlex.quote(file.target)}", entry)
+            if "chmod" in flags:
+                self._keep(f"chmod -R {shlex.quote(flags['chmod'])} {shlex.quote(file.target)}", entry)
         return None
 
-    def _copy_from(self, stage: str, words: list[Word]) -> None:
+    def _copy_texts(self, instruction: Instruction, words: list[str]) -> None:
+        """Keep files whose content is in the Dockerfile."""
+        target = words[-1]
+        names = re.findall(r"<<-?([\"']?)([^\s<\"']+)", instruction.text)
+        for (quote, name), text in zip(names, instruction.heredocs, strict=False):
+            path = joined_path(self._state.directory, target)
+            path = path / name if target.endswith("/") or len(names) > 1 else path
+            body = text if quote else self._expanded(text)
+            end = next(f"END{number or ''}" for number in range(99) if f"END{number or ''}" not in body)
+            place, parent = shlex.quote(str(path)), shlex.quote(str(path.parent))
+            head = f"mkdir -p {parent} && " if len(path.parent.parts) > 1 else ""
+            self._keep(f'{head}cat > {place} <<"{end}"\n{body}\n{end}', self._entry)
+
+    def _copy_from(self, stage: str, words: list[str]) -> None:
         image = next((other.image for other in self._stages if other.name == stage.lower()), stage)
         if _UV_IMAGE.search(image):
-            replace(words, _UV)
+            self._entry.add(Fate.REPLACED, _UV)
         elif components := self._builders.get(stage.lower()):
-            replace(words, f"the recipe has {components}")
+            self._entry.add(Fate.REPLACED, f"the recipe has {components}")
         else:
-            if len(words) > 2 and not words[-1].text.endswith("/"):
-                self._proposal.missing.add(str(joined_path(self._directory, words[-1].text)))
-            untranslate(words, f"it copies from {stage}; {_FOREIGN_FILES}")
+            target = joined_path(self._state.directory, words[-1]) if words else PurePosixPath("/")
+            names = [PurePosixPath(word).name for word in words[:-1]]
+            self._miss(target, names, self._entry, bool(words) and words[-1].endswith("/"))
+            self._entry.check(f"it copies from {stage}; {_FOREIGN_FILES}")
 
-    def _copy_one(self, source: Word, target: Word, *, many: bool) -> None:
-        path = source.text.strip("/").removeprefix("./").rstrip("/") or "."
-        directory = joined_path(self._directory, target.text)
-        if has_variables(source.text + target.text):
-            return untranslate([source], "write the path without variables")
+    def _copy_one(self, source: str, target: str, *, many: bool) -> None:
+        entry = self._entry
+        path = source.strip("/").removeprefix("./").rstrip("/") or "."
+        directory = joined_path(self._state.directory, target)
+        if has_variables(source + target):
+            return entry.check("the Dockerfile does not say the value of its variables")
+        if path == ".." or path.startswith("../"):
+            return entry.check("it is outside the build context")
         if re.search(r"[*?\[]", path):
             matches = sorted(found for found in self._context.glob(path)) if ".." not in path else []
-            if not matches:
-                return untranslate([source], f"`{path}` matches nothing next to the Dockerfile")
             for match in matches:
                 name = match.relative_to(self._context).as_posix()
                 inside = directory if is_directory(match) else directory / match.name
-                self._proposal.files.append(CopiedFile(name, str(inside), (source, target)))
+                self._proposal.files.append(CopiedFile(name, str(inside), entry))
+            if not matches:
+                entry.check(f"`{path}` matches nothing in the build context")
             return None
-        if path == ".." or path.startswith("../"):
-            return untranslate([source], "it is outside the build context")
         if is_directory(self._context / path):
-            self._proposal.files.append(CopiedFile(path, str(directory), (source, target)))
+            self._proposal.files.append(CopiedFile(path, str(directory), entry))
         elif is_file(self._context / path):
             is_inside = (
-                many
-                or target.text.endswith("/")
-                or target.text in (".", "..")
-                or directory == self._directory
+                many or target.endswith("/") or target in (".", "..") or directory == self._state.directory
             )
             is_inside = is_inside or any(
                 str(directory) == file.target.rstrip("/")
@@ -592,17 +649,16 @@ class _Translation:
                 if is_directory(self._context / file.source)
             )
             name_in_image = directory / PurePosixPath(path).name if is_inside else directory
-            self._proposal.files.append(CopiedFile(path, str(name_in_image), (source, target)))
+            self._proposal.files.append(CopiedFile(path, str(name_in_image), entry))
         else:
-            self._proposal.missing |= {str(directory), str(directory / PurePosixPath(path).name)}
-            return untranslate([source], f"`{path}` does not exist next to the Dockerfile")
+            self._miss(directory, [PurePosixPath(path).name], entry, target.endswith("/"))
+            entry.check(f"`{path}` does not exist in the build context; `--context DIR` names another one")
         return None
 
     def _place_code(self) -> None:
         """Select the copied directory with the script that the image starts as its training code."""
         proposal = self._proposal
-        script_word, script = self._script()
-        started = [*self._entrypoint, *self._command]
+        entry, position, script = self._script()
         file, entry_point = None, ""
         for directory, source in proposal.sources(str(script)) if script else ():
             if is_directory(self._context / directory.source) and is_file(self._context / source):
@@ -618,162 +674,114 @@ class _Translation:
                 ),
                 None,
             )
+        program = proposal.environment.get("SAGEMAKER_PROGRAM")
         if file:
-            self._take_code(file, entry_point, script_word, started)
+            self._take_code(file, entry_point, entry)
         elif script and (single := proposal.copied(str(script))) and is_file(self._context / single.source):
-            self._take_script(single, script, script_word, started)
-        elif script_word and script_word is self._program:
-            reason = (
-                f"`{script_word.text.partition('=')[2] or script_word.text}` is not among the copied files"
-            )
-            untranslate(self._variable_words("SAGEMAKER_PROGRAM"), f"{reason}; name it in `code`")
+            if str(script).startswith(f"{CODE_DIRECTORY}/") and program is None:
+                proposal.environment["SAGEMAKER_PROGRAM"] = (
+                    str(script.relative_to(CODE_DIRECTORY)),
+                    single.entry,
+                )
+            elif entry and not str(script).startswith(f"{CODE_DIRECTORY}/"):
+                entry.check(f"move `{script.name}` into a directory of its own and name it in `code`")
+        elif program and program[1] is entry:
+            entry.check(f"`{program[0]}` is not among the copied files; name it in `code`")
             proposal.environment.pop("SAGEMAKER_PROGRAM", None)
-        self._finish_command(started, script_word, entry_point)
+        self._finish_command(entry, position, script, entry_point)
         self._finish_files()
 
-    def _take_code(
-        self, file: CopiedFile, entry_point: str, script_word: Word | None, started: list[Word]
-    ) -> None:
+    def _take_code(self, file: CopiedFile, entry_point: str, entry: InstructionEntry | None) -> None:
         proposal = self._proposal
         proposal.code = (file.source, entry_point)
-        proposal.files.remove(file)
-        place(file.words, "code")
-        if file.target.rstrip("/") != CODE_DIRECTORY:
-            line = (script_word or file.words[0]).line
-            keyword = (script_word or file.words[0]).keyword
-            shown = " ".join(
-                word.report_text
-                for word in (started if script_word in started else [script_word or file.words[0]])
-            )
-            proposal.account.note(
-                line, f"{keyword} {shown}", f"the code moves from {file.target} to {CODE_DIRECTORY}"
-            )
-            reason = f"the code moves from {file.target} to {CODE_DIRECTORY}"
-            self._drop_steps(file.target, reason)
-            for name, (value, words) in proposal.environment.items():
-                if file.target.rstrip("/") in value and len(PurePosixPath(file.target).parts) > 1:
-                    proposal.account.note(words[0].line if words else line, f"ENV {name}={value}", reason)
-        if self._program:
-            words = self._variable_words("SAGEMAKER_PROGRAM")
-            if entry_point:
-                place(words, "code")
-            else:
-                untranslate(words, f"`{proposal.environment['SAGEMAKER_PROGRAM'][0]}` {_NOT_COPIED}")
-            proposal.environment.pop("SAGEMAKER_PROGRAM", None)
-        self._drop_submit_directory()
-
-    def _take_script(
-        self, file: CopiedFile, script: PurePosixPath, script_word: Word | None, started: list[Word]
-    ) -> None:
-        """Keep a script that COPY brings without its directory."""
-        proposal = self._proposal
-        if str(script).startswith(f"{CODE_DIRECTORY}/") and self._program is None:
-            relative = str(script.relative_to(CODE_DIRECTORY))
-            proposal.environment["SAGEMAKER_PROGRAM"] = (relative, [])
-            place([script_word] if script_word else [], "environment")
-        elif not str(script).startswith(f"{CODE_DIRECTORY}/"):
-            reason = f"move `{script.name}` into a directory of its own and name it in `code`"
-            untranslate([word for word in started if word is script_word], reason)
-
-    def _drop_steps(self, path: str, reason: str) -> None:
-        """Remove the steps that use files which the recipe does not have there."""
-        for step, words in [*self._proposal.run]:
-            if path.rstrip("/") in step and len(PurePosixPath(path).parts) > 1:
-                self._proposal.run.remove((step, words))
-                for word in words:
-                    word.fate = None
-                untranslate(words, reason)
-
-    def _drop_submit_directory(self) -> None:
-        value, words = self._proposal.environment.get("SAGEMAKER_SUBMIT_DIRECTORY", ("", []))
+        file.entry.add(Fate.RECIPE, "`code`")
+        target = file.target.rstrip("/") or "/"
+        used = [kept for kept in proposal.run if target in kept.step.command and len(target) > 1]
+        named = [pair for pair in proposal.environment.items() if target in pair[1][0] and len(target) > 1]
+        if target == CODE_DIRECTORY:
+            proposal.files.remove(file)
+        elif not (used or named):
+            proposal.files.remove(file)
+            (entry or file.entry).check(f"the code moves from {file.target} to {CODE_DIRECTORY}")
+        if program := proposal.environment.get("SAGEMAKER_PROGRAM"):
+            if not entry_point:
+                program[1].check(f"`{program[0]}` {_NOT_COPIED}")
+            del proposal.environment["SAGEMAKER_PROGRAM"]
+        value, spot = proposal.environment.get("SAGEMAKER_SUBMIT_DIRECTORY", ("", file.entry))
         if value.rstrip("/") == CODE_DIRECTORY:
-            del self._proposal.environment["SAGEMAKER_SUBMIT_DIRECTORY"]
-            replace(words, "Bakehouse sets it in images with `code`")
+            del proposal.environment["SAGEMAKER_SUBMIT_DIRECTORY"]
+            spot.add(Fate.REPLACED, "Bakehouse sets it in images with `code`")
 
-    def _variable_words(self, name: str) -> list[Word]:
-        return next(
-            (words for other, (_, words) in self._proposal.environment.items() if other == name), []
-        ) or ([self._program] if self._program and name == "SAGEMAKER_PROGRAM" else [])
-
-    def _finish_command(self, started: list[Word], script_word: Word | None, entry_point: str) -> None:
-        """Decide the words of ENTRYPOINT and CMD."""
-        texts = [word.text for word in started]
-        if not started:
+    def _finish_command(
+        self, entry: InstructionEntry | None, position: int, script: PurePosixPath | None, entry_point: str
+    ) -> None:
+        """Decide ENTRYPOINT and CMD."""
+        started = [(own, word) for name in ("ENTRYPOINT", "CMD") if name in self._starts
+                   for own, words in [self._starts[name]] for word in words]  # fmt: skip
+        texts = [word for _, word in started]
+        for own in dict.fromkeys(own for own, _ in started):
+            own.add(Fate.REPLACED, "SageMaker starts `train`, which runs the entry point of `code`")
+        if not started or all(text in (*_CONTAINER_START, "-c", "--login", "-l") for text in texts):
             return
-        if all(text in (*_CONTAINER_START, "-c", "--login", "-l") for text in texts):
-            replace(started, "SageMaker starts `train`, which runs the entry point of `code`")
+        if position < 0:
+            started[0][0].check("SageMaker starts `train`, which runs the entry point of `code`")
             return
-        is_code = script_word in started
-        if not is_code:
-            reason = "SageMaker starts `train`, which runs the entry point of `code`"
-            untranslate(started, reason)
+        if not entry_point:
+            name = PurePosixPath(texts[position]).name
+            started[position][0].check(f"move `{name}` into a directory of its own and name it in `code`")
             return
-        position = next(number for number, word in enumerate(started) if word is script_word)
         before = [
             word
-            for number, word in enumerate(started[:position])
-            if not _INTERPRETER.fullmatch(word.text) and (word.text, number) != ("-m", position - 1)
+            for number, word in enumerate(texts[:position])
+            if not _INTERPRETER.fullmatch(word) and (word, number) != ("-m", position - 1)
         ]
-        if entry_point:
-            place([script_word] if script_word else [], "code")
-            replace(
-                [word for word in started[:position] if word not in before], "`train` starts the entry point"
+        if before:
+            name = " ".join(before)
+            reason = f"{name} does not start the script; set the job's `distribution`"
+            started[position][0].check(reason)
+        if after := texts[position + 1 :]:
+            options = " ".join(dict.fromkeys(word for word in after if word.startswith("-"))) or " ".join(
+                after
             )
-            name = " ".join(word.text for word in before)
-            untranslate(before, f"{name} does not start the script; set the job's `distribution`")
-            after = started[position + 1 :]
-            options = " ".join(
-                dict.fromkeys(word.text for word in after if word.text.startswith("-"))
-            ) or " ".join(word.text for word in after)
-            untranslate(after, f"pass {options} as hyperparameters of the job")
-        script = script_word.text if script_word else ""
-        untranslate(
-            started, f"move `{PurePosixPath(script).name}` into a directory of its own and name it in `code`"
-        )
+            started[position + 1][0].check(f"pass {options} as hyperparameters of the job")
 
     def _finish_files(self) -> None:
         """Place the other files, and remove those that the recipe should not copy."""
         proposal = self._proposal
         read = {*proposal.requirement_files, *proposal.constraint_files}
+        steps = "\n".join(kept.step.command for kept in proposal.run)
+        plain = re.compile(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+)+")
         for file in [*proposal.files]:
-            if file.source in read:
+            if file.source in read and PurePosixPath(file.target).name not in steps:
                 proposal.files.remove(file)
-                key = "requirements"
-                place(file.words, key)
-            elif file.source == ".":
-                proposal.files.remove(file)
-                reason = "it copies the whole project; copy the directories that the image needs"
-                untranslate(file.words, reason)
-                self._drop_steps(file.target, "it uses files of a COPY that is not translated")
-            elif not re.fullmatch(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+)+", file.target.rstrip("/")):
+                file.entry.add(Fate.RECIPE, "`requirements`")
+            elif not plain.fullmatch(file.target.rstrip("/")):
                 proposal.files.remove(file)
                 reason = "the path has characters that a recipe cannot have"
-                untranslate(file.words, "copy it to a directory below /" if file.target == "/" else reason)
-        for file in proposal.files:
-            place(file.words, "files")
+                file.entry.check("copy it to a directory below /" if file.target == "/" else reason)
+            else:
+                file.entry.add(Fate.RECIPE, "`files`")
 
-    def _script(self) -> tuple[Word | None, PurePosixPath | None]:
-        """Return the word and the path of the script that the image starts."""
-        program, words = self._proposal.environment.get("SAGEMAKER_PROGRAM", ("", []))
-        if program:
-            word = words[-1] if words else None
+    def _script(self) -> tuple[InstructionEntry | None, int, PurePosixPath | None]:
+        """Return the instruction, the position and the path of the script that the image starts."""
+        program, entry = self._proposal.environment.get("SAGEMAKER_PROGRAM", ("", None))
+        if program and entry:
             if program.startswith("-") or " " in program:
                 del self._proposal.environment["SAGEMAKER_PROGRAM"]
-                untranslate(
-                    words,
-                    "an entry point is a script; write one that starts this command, and name it in `code`",
+                entry.check(
+                    "an entry point is a script; write one that starts this command, and name it in `code`"
                 )
-                self._program = None
-                return None, None
-            return word, PurePosixPath(CODE_DIRECTORY) / program
-        started = [*self._entrypoint, *self._command]
-        for word in started:
-            if _SCRIPT.search(word.text) and not word.text.startswith("-"):
-                return word, joined_path(self._directory, word.text)
-        for word, following in itertools.pairwise(started):
+                return None, -1, None
+            return entry, -1, PurePosixPath(CODE_DIRECTORY) / program
+        started = [(own, word) for name in ("ENTRYPOINT", "CMD") if name in self._starts
+                   for own, words in [self._starts[name]] for word in words]  # fmt: skip
+        for position, (own, word) in enumerate(started):
+            if _SCRIPT.search(word) and not word.startswith("-"):
+                return own, position, joined_path(self._state.directory, word)
+        for position, ((_, word), (own, following)) in enumerate(itertools.pairwise(started)):
             # `python -m package.module`
-            if word.text == "-m":
-                path = joined_path(self._directory, following.text.replace(".", "/") + ".py")
+            if word == "-m":
+                path = joined_path(self._state.directory, following.replace(".", "/") + ".py")
                 if self._proposal.copied(str(path)):
-                    return following, path
-        return None, None
+                    return own, position + 1, path
+        return None, -1, None

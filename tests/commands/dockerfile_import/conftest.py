@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.commands.dockerfile_import.choose import select
-from bakehouse.commands.dockerfile_import.translate import translate
+from bakehouse.commands.dockerfile_import.choose import import_and_select
+from bakehouse.commands.dockerfile_import.translate import DockerfileBuild
 from bakehouse.plan.workspace import open_workspace
 from tests.commands.dockerfile_import.translated_dockerfile import Translated
 
@@ -32,8 +32,6 @@ def context(tmp_path: Path) -> Path:
 @pytest.fixture
 def translated(catalog: Catalog, context: Path) -> Callable[[str], Translated]:
     def run(text: str) -> Translated:
-        proposal = translate(text, context, catalog)
-        selection = select(proposal, catalog)
-        return Translated(proposal, selection, proposal.account.entries())
+        return Translated(*import_and_select(text, DockerfileBuild(context / "Dockerfile", context), catalog))
 
     return run

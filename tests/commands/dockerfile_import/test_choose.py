@@ -1,6 +1,7 @@
 """The reverse index, base images, and the choice of versions."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -157,21 +158,21 @@ def test_a_version_that_the_catalogue_lacks_changes_only_itself(translated: Tran
     version = result.selection.components["deepspeed"]
 
     assert result.selection.base == ("aws-dlc-pytorch", "2.5.1")
-    assert (2, "pip install deepspeed==0.15.4") in {(line, text) for line, text, _ in result.untranslated}
+    assert (2, "pip install deepspeed==0.15.4") in {(line, text) for line, text, _ in result.checks}
     assert any(
         detail == f"the catalogue lacks deepspeed 0.15.4; the recipe has {version}, the nearest that fits"
-        for _, _, detail in result.untranslated
+        for _, _, detail in result.checks
     )
-    assert not [text for _, text, _ in result.untranslated if "torch" in text]
+    assert not [text for _, text, _ in result.checks if "torch" in text]
 
 
 def test_a_component_that_does_not_fit_is_named_with_the_reason(translated: Translate) -> None:
     result = translated("FROM debian:12\nRUN pip install torch==2.13.0 xformers==0.0.30\n")
 
-    [(line, text, detail)] = result.untranslated
-    assert (line, text) == (2, "RUN … xformers==0.0.30")
+    [(line, text, detail)] = result.checks
+    assert (line, text) == (1, "xformers")
     assert detail.startswith("no release of xformers in the catalogue fits debian 12 with python ")
-    assert detail.endswith("; add `xformers==0.0.30` to the requirements to install it with pip")
+    assert [*result.proposal.requirements] == ["xformers==0.0.30"]
 
 
 def test_an_efa_that_hangs_moves_to_another_version(translated: Translate) -> None:
@@ -191,7 +192,7 @@ def test_names_of_packages_are_those_of_the_manager(translated: Translate) -> No
         "RUN apt-get install -y libgl1 nosuch && dnf install -y make\n"
     )
 
-    assert [detail for _, _, detail in result.untranslated] == [
+    assert [detail for _, _, detail in result.checks] == [
         "aws-dlc-pytorch has dnf, not apt: `mesa-libGL` is its name there, and add it to `packages`",
         "aws-dlc-pytorch has dnf, not apt: find its name for dnf, and add it to `packages`",
     ]
@@ -203,15 +204,15 @@ def test_names_of_dnf_are_not_lost_on_a_base_with_apt(translated: Translate) -> 
         "RUN yum install -y mesa-libGL htop\n"
     )
 
-    assert result.untranslated == [
+    assert result.checks == [
         (
             2,
-            "RUN … mesa-libGL",
+            "RUN dnf install mesa-libGL",
             "aws-dlc-pytorch has apt, not dnf: `libgl1` is its name there, and add it to `packages`",
         ),
         (
             2,
-            "RUN … htop",
+            "RUN dnf install htop",
             "aws-dlc-pytorch has apt, not dnf: find its name for apt, and add it to `packages`",
         ),
     ]
@@ -220,7 +221,7 @@ def test_names_of_dnf_are_not_lost_on_a_base_with_apt(translated: Translate) -> 
 def test_names_of_dnf_are_packages_on_a_base_with_dnf(translated: Translate) -> None:
     result = translated(f"FROM {AWS}/pytorch:2.13-cu133-amzn2023-sagemaker\nRUN dnf install -y make\n")
 
-    assert (2, "RUN … make", "`packages`") in result.rows(Fate.RECIPE)
+    assert (2, "RUN dnf install -y make", "`packages`") in result.rows(Fate.RECIPE)
 
 
 @pytest.mark.parametrize(
@@ -241,11 +242,11 @@ def test_another_cuda_version_of_a_framework_is_noted(
 
     version = result.selection.resolution and result.selection.resolution.version_of("pytorch")
     text = f"no release of pytorch {version} for cu118 fits; the recipe has {device}"
-    assert text in [detail for _, _, detail in result.untranslated]
+    assert text in [detail for _, _, detail in result.checks]
 
 
 def test_the_cuda_version_that_was_asked_for_has_no_note(translated: Translate) -> None:
-    assert translated("FROM debian:12\nRUN pip install torch==2.10.0+cu128\n").untranslated == []
+    assert translated("FROM debian:12\nRUN pip install torch==2.10.0+cu128\n").checks == []
 
 
 def test_a_version_that_the_catalogue_lacks_is_not_the_reason_against_the_others(
@@ -255,8 +256,8 @@ def test_a_version_that_the_catalogue_lacks_is_not_the_reason_against_the_others
         "FROM nvcr.io/nvidia/pytorch:26.03-py3\nRUN pip install git+https://github.com/NVIDIA/apex@24.04.01\n"
     )
 
-    [(_, _, detail)] = result.untranslated
-    assert detail.endswith("(apex 25.09 needs cuda >=12.8,<13, not 13.2)")
+    assert "(apex 25.09 needs cuda >=12.8,<13, not 13.2); what installs it is kept" in result.checks[0][2]
+    assert result.steps == ["pip install git+https://github.com/NVIDIA/apex@24.04.01"]
 
 
 def test_a_variable_that_a_component_sets_by_its_facts_goes_with_it(translated: Translate) -> None:
@@ -266,8 +267,25 @@ def test_a_variable_that_a_component_sets_by_its_facts_goes_with_it(translated: 
         f"{url}smdistributed_dataparallel-1.4.0-cp38-cp38-linux_x86_64.whl\n"
     )
 
-    assert [text for _, text, _ in result.untranslated] == ["RUN … OWN=…"]
-    assert (2, "RUN SMDATAPARALLEL_PT=…", "the component `smddp` 1.4.0") in result.rows(Fate.REPLACED)
+    assert [detail for _, _, detail in result.checks] == [
+        "components are built with their own variables; OWN is left out"
+    ]
+    assert "smddp" in result.selection.components
+
+
+@pytest.mark.parametrize(("pin", "cuda"), [("2.13.0", "13."), ("2.9.1", "13."), ("1.10", "")])
+def test_a_pinned_framework_keeps_its_version_or_is_no_component(
+    pin: str, cuda: str, translated: Translate, context: Path
+) -> None:
+    (context / "requirements.txt").write_text(f"torch=={pin}\n")
+    result = translated(
+        "FROM nvidia/cuda:13.3.1-devel-ubuntu22.04\nCOPY requirements.txt .\n"
+        "RUN pip install -r requirements.txt\n"
+    )
+
+    assert result.selection.components.get("pytorch", pin) == pin
+    assert result.selection.base[1].startswith(cuda)
+    assert any(f"torch=={pin}" in detail for _, _, detail in result.checks)
 
 
 def test_a_framework_replaces_the_cudnn_of_the_base(translated: Translate) -> None:
@@ -276,7 +294,7 @@ def test_a_framework_replaces_the_cudnn_of_the_base(translated: Translate) -> No
         "RUN pip install torch==2.7.1 --index-url https://download.pytorch.org/whl/cu128\n"
     )
 
-    assert outcome.untranslated == []
+    assert outcome.checks == []
     assert outcome.selection.variants == {"nvidia-cuda": "runtime-ubuntu22.04", "pytorch": "cu128-*"}
     assert outcome.rows(Fate.RECIPE)[0] == (
         1,

@@ -10,6 +10,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.commands.dockerfile_import import init
 from bakehouse.commands.dockerfile_import.recipe_text import account_table, import_dockerfile
+from bakehouse.commands.dockerfile_import.translate import DockerfileBuild
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
 from bakehouse.lock.base_description import component_text
 from bakehouse.plan.model import RegistryBase
@@ -245,57 +246,44 @@ requirements: ../../requirements.txt
 code: {directory: ../../src, entry_point: train.py}
 files:
   - {from: ../../tools, to: /opt/tools}
+  - {from: ../.., to: /everything}
 environment:
   MODE: "fast"
 run:
-  - "mkdir -p /data"
-  - "chmod 777 /data\""""
+  - |
+    export PATH="/opt/x:$PATH"
+    curl -fsSL https://x.example/i.sh | sh
+  - network: false
+    command: |
+      mkdir -p /app && cd /app
+      mkdir -p /data && chmod 777 /data
+  - network: false
+    command: |
+      mkdir -p /app && cd /app
+      set +e
+      for i in 1 2; do echo $i; done"""
     )
     assert created.needs_lock
-    assert [(item.line, item.text, item.detail) for item in created.untranslated] == EXPECTED
-    assert "  Dockerfile:20  EXPOSE 8080: training jobs do not publish ports\n" in created.text
+    assert [(item.line, item.detail) for item in created.untranslated] == EXPECTED
+    assert (
+        "  Dockerfile:6  RUN apt-get install libgomp1=12.2.0: `bake lock` selects the version\n"
+        in created.text
+    )
+    assert "22 instructions: 5 replaced, 6 in the recipe, 2 kept, 9 to check\n" in created.text
     assert "bake lock churn " in created.text
 
 
+FOREIGN = "it builds files for `COPY --from=tool`; write a component, or add the files to the project"
 EXPECTED = [
-    (
-        2,
-        "FROM golang:1.22 AS tool",
-        "it builds files for `COPY --from=tool`; write a component, or add the files to the project",
-    ),
-    (3, "RUN go build ./...", "Bakehouse does not install packages with go; write a component"),
-    (
-        5,
-        "ENV PATH=/opt/x:$PATH",
-        "a recipe cannot extend PATH; use the full path of the programs in /opt/x",
-    ),
-    (7, "RUN apt-get install libgomp1=12.2.0", "`bake lock` selects the version"),
-    (8, "RUN curl -fsSL https://x.example/i.sh", "downloads belong in a component, where they are pinned"),
-    (8, "RUN sh", "downloads belong in a component, where they are pinned"),
-    (
-        10,
-        "WORKDIR /app",
-        "SageMaker starts training in /opt/ml/code; paths of the recipe are absolute",
-    ),
-    (
-        12,
-        "COPY --from=tool /out/tool /usr/local/bin/",
-        "it copies from tool; write a component, or add the files to the project",
-    ),
-    (
-        16,
-        "RUN for i in 1 2 do echo $i done",
-        "decide what it does: add the packages, or copy the script with `files` and call it in `run`",
-    ),
-    (
-        19,
-        "COPY . /everything",
-        "it copies the whole project; copy the directories that the image needs",
-    ),
-    (20, "EXPOSE 8080", "training jobs do not publish ports"),
-    (21, "USER app", "training images run as root"),
-    (22, "ENTRYPOINT python src/train.py --epochs 3", "the code moves from /app/src to /opt/ml/code"),
-    (23, "CMD --epochs 3", "pass --epochs as hyperparameters of the job"),
+    (2, FOREIGN),
+    (3, FOREIGN),
+    (5, "a recipe cannot extend PATH; the directory is /opt/x"),
+    (6, "`bake lock` selects the version"),
+    (8, "step 1 of `run` may use the network: to pin it, compare the file with its sha256: `sha256sum -c`"),
+    (12, "it copies from tool; write a component, or add the files to the project"),
+    (21, "SageMaker starts training as root; only steps of `run` have this user"),
+    (22, "the code moves from /app/src to /opt/ml/code"),
+    (23, "pass --epochs as hyperparameters of the job"),
 ]
 
 
@@ -307,7 +295,7 @@ def test_a_dockerfile_without_requirements_plans_at_once(repository: Path) -> No
     created = init.run(repository, dockerfile="Dockerfile")
 
     assert created.text.startswith(f"wrote {RECIPE}\n")
-    assert "each word of Dockerfile is in the recipe or replaced\n" in created.text
+    assert "each instruction of Dockerfile is in the recipe, kept or replaced\n" in created.text
     assert select(open_workspace(repository), ["churn"]).plan.images
 
 
@@ -343,7 +331,7 @@ def test_the_region_of_an_aws_base_is_kept(repository: Path) -> None:
     assert image.base.pinned.startswith(
         "763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-training:2.5.1-"
     )
-    assert "each word of Dockerfile is in the recipe or replaced\n" in created.text
+    assert "each instruction of Dockerfile is in the recipe, kept or replaced\n" in created.text
 
 
 def test_another_region_of_the_project_is_listed(repository: Path) -> None:
@@ -399,11 +387,11 @@ def test_the_recipes_of_all_fixtures_are_valid(path: Path, tmp_path: Path) -> No
     catalog = own_recipes.catalog()
     recipe = tmp_path / "images/image.yaml"
     recipe.parent.mkdir()
-    imported = import_dockerfile(path, path.name, recipe, catalog)
+    imported = import_dockerfile(DockerfileBuild(path, path.parent), path.name, recipe, catalog)
     text = "\n".join(
         line for line in imported.files[recipe].split("\n") if not line.startswith("requirements:")
     )
     recipe.write_text(text)
 
     assert resolve(load_recipes([tmp_path], catalog)["image"], catalog).all_choices
-    assert account_table(imported.entries)[-1].count("word") == 3
+    assert account_table(imported.rows)[-1].count(",") == 3

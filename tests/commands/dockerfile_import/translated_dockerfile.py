@@ -13,16 +13,19 @@ class Translated:
 
     proposal: Proposal
     selection: ChosenComponents
-    entries: tuple[AccountRow, ...]
-
-    def rows(self, fate: Fate) -> list[tuple[int, str, str]]:
-        """Return line, text and detail of the entries with a fate."""
-        return [(entry.line, entry.text, entry.detail) for entry in self.entries if entry.fate is fate]
 
     @property
-    def untranslated(self) -> list[tuple[int, str, str]]:
-        return self.rows(Fate.UNTRANSLATED)
+    def table(self) -> tuple[AccountRow, ...]:
+        return self.proposal.account.rows()
+
+    def rows(self, fate: Fate) -> list[tuple[int, str, str]]:
+        """Return line, text and detail of the instructions with a fate."""
+        return [(row.line, row.text, row.detail) for row in self.table if row.fate is fate]
+
+    @property
+    def checks(self) -> list[tuple[int, str, str]]:
+        return [(row.line, row.text, row.detail) for row in self.proposal.account.checks()]
 
     @property
     def steps(self) -> list[str]:
-        return [step for step, _ in self.proposal.run]
+        return [kept.step.command for kept in self.proposal.run]

@@ -1,0 +1,364 @@
+"""Installations that a recipe can express: each becomes packages, requirements or components as a whole."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from pathlib import Path, PurePosixPath
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from bakehouse.catalog.system_packages import APT_PACKAGE
+from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry
+from bakehouse.commands.dockerfile_import.index import ComponentSource, ReverseIndex, version_in
+from bakehouse.commands.dockerfile_import.installs import Install
+from bakehouse.commands.dockerfile_import.proposal import Proposal, Wish
+from bakehouse.util.files import is_file, read_text
+
+_BAKEHOUSE_PIP = "Bakehouse installs locked packages with its own pip"
+_BAKEHOUSE_APT = "Bakehouse installs distribution packages itself and keeps no lists"
+_INSTALLERS = ("pip", "setuptools", "wheel", "uv", "virtualenv", "pipx")
+_PYTHON_PACKAGE = re.compile(
+    r"python(?P<version>3\.\d+)?(?:3|3?-is-python3|-is-python3)?"
+    r"(?:-(?:dev|venv|pip|distutils|setuptools|wheel|minimal|full|all|lib2to3|gdbm|tk))*"
+    r"|libpython3(?:\.\d+)?(?:-dev)?"
+)
+_URL = re.compile(r"https?://|ftp://|git@|git\+|git://|ssh://")
+_LOGIN = re.compile(r"\w[\w+]*://(?!git@)[^/]*@")
+_CONDA = re.compile(r"(?:[\w-]+::)?([\w.-]+?)\s*(?:(==?|>=|<=|<|>)\s*([\w.*]+)(?:=\S+)?)?")
+_CONDA_PYTORCH = {
+    "pytorch-cuda": "cu{}-*",
+    "cudatoolkit": "cu{}-*",
+    "cuda-toolkit": "cu{}-*",
+    "cpuonly": "cpu-*",
+    "pytorch": "",
+    "pytorch-gpu": "",
+    "torch": "",
+}
+LEVELS = {"apt": 1, "dnf": 1, "pip": 2, "conda": 2}
+"""Layers of a recipe: packages, requirements, and 3 for files and code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """An installation as content of the recipe."""
+
+    tool: str
+    apply: Callable[[InstructionEntry], None]
+
+    @property
+    def level(self) -> int:
+        return LEVELS[self.tool]
+
+
+class Lifter:
+    """Makes content of the recipe from installations whose options it knows."""
+
+    def __init__(self, proposal: Proposal, index: ReverseIndex, context: Path) -> None:
+        self._proposal = proposal
+        self._index = index
+        self._context = context
+
+    def plan(self, install: Install, directory: PurePosixPath, variables: set[str], text: str) -> Lift | str:
+        """Return the content for an installation, or why a recipe cannot express it."""
+        if install.unknown:
+            return f"Bakehouse does not know the option {install.unknown} of {install.tool}"
+        plans = {"apt": self._apt, "dnf": self._dnf, "conda": self._conda}
+        if install.tool == "pip":
+            return self._pip(install, directory, variables, text)
+        if variables:
+            return f"the command sets {min(variables)}"
+        return plans[install.tool](install, text)
+
+    def _apt(self, install: Install, text: str) -> Lift | str:
+        if install.verb != "install":
+            return f"a recipe has no `{install.verb}` of packages"
+        if install.options:
+            return f"a recipe has no option {install.options[0][0]} of apt"
+        for package in install.packages:
+            name = package.partition("=")[0].partition("/")[0].partition(":")[0]
+            if not APT_PACKAGE.fullmatch(name) or package.endswith(".deb"):
+                return f"`{package}` is not a package of the distribution"
+
+        def apply(entry: InstructionEntry) -> None:
+            for package in install.packages:
+                self._apt_package(package, entry)
+            entry.add(Fate.REPLACED, _BAKEHOUSE_APT) if not install.packages else None
+
+        return Lift("apt", apply)
+
+    def _apt_package(self, package: str, entry: InstructionEntry) -> None:
+        name, _, version = package.partition("=")
+        name, suite, _ = name.partition("/")
+        name = name.partition(":")[0]
+        if name == "software-properties-common":
+            entry.add(Fate.REPLACED, "Bakehouse uses no further apt repositories")
+        elif match := _PYTHON_PACKAGE.fullmatch(name):
+            if match["version"]:
+                self.python(match["version"], entry)
+            else:
+                self._proposal.python_entries.append(entry)
+        elif component := self._index.find_apt(name):
+            number = version_in(version)
+            asked = f"=={number}" if number and component == "nccl" else ""
+            self._proposal.wish(
+                Wish((component,), asked, "", entry.line, f"apt-get install {package}", [entry])
+            )
+        else:
+            if version or suite:
+                entry.check("`bake lock` selects the version", f"RUN apt-get install {package}")
+            if re.match(r"python3?-(?!apt$)", name):
+                reason = "the Python of the image does not see packages of the distribution; "
+                reason += "add the package of the index to the requirements"
+                entry.check(reason, f"RUN apt-get install {package}")
+            self._proposal.apt.setdefault(name, entry)
+
+    def _dnf(self, install: Install, text: str) -> Lift | str:
+        if install.verb != "install":
+            return f"a recipe has no `{install.verb}` of packages"
+        if install.options:
+            return f"a recipe has no option {install.options[0][0]} of dnf"
+        for package in install.packages:
+            if _URL.match(package) or package.endswith(".rpm") or re.search(r"[@/*]", package):
+                return f"`{package}` is not a package of the distribution"
+
+        def apply(entry: InstructionEntry) -> None:
+            for package in install.packages:
+                if match := re.match(r"python(3\.\d+)(?:-\w+)?$", package):
+                    self.python(match[1], entry)
+                else:
+                    self._proposal.dnf.setdefault(package, entry)
+
+        return Lift("dnf", apply)
+
+    def _conda(self, install: Install, text: str) -> Lift | str:
+        if install.verb in ("update", "upgrade") and {*install.packages} <= {"conda"}:
+            return Lift("conda", lambda entry: self._proposal.python_entries.append(entry))
+        if install.verb not in ("install", "create"):
+            return "a recipe has no environments of conda"
+        if any(name not in ("--file", "-f") for name, _ in install.options) or install.values("--file", "-f"):
+            return f"a recipe has no option {install.options[0][0]} of conda"
+        specifiers = [_CONDA.fullmatch(package) for package in install.packages]
+        if not all(specifiers):
+            return "Bakehouse does not know how conda selects such packages"
+
+        def apply(entry: InstructionEntry) -> None:
+            self._proposal.python_entries.append(entry)
+            for package in install.packages:
+                self.conda_package(package, entry)
+
+        return Lift("conda", apply)
+
+    def conda_package(self, package: str, entry: InstructionEntry, line: int = 0) -> bool:
+        """Add a package of conda as a component or a requirement; return whether it is one of these."""
+        match = _CONDA.fullmatch(package)
+        if match is None:
+            return False
+        name, operator, version = match[1].lower(), match[2] or "", match[3] or ""
+        text, spot = f"conda install {package}", line or entry.line
+        if name == "python":
+            if version:
+                self.python(".".join(version.split(".")[:2]), entry)
+        elif name in _CONDA_PYTORCH:
+            form = _CONDA_PYTORCH[name]
+            variant = form.format("".join(version.split(".")[:2])) if version or name == "cpuonly" else ""
+            exact = f"=={version}" + ("" if version.count(".") > 1 else ".*")
+            asked = exact if not form and version else ""
+            self._proposal.wish(Wish(("pytorch",), asked, variant, spot, text, [entry]))
+        elif components := self._index.find_pip(name):
+            asked = f"=={version}" if operator.startswith("=") and version else ""
+            self._proposal.wish(Wish(components, asked, "", spot, text, [entry]))
+        elif name in ("conda", "pip", "setuptools", "wheel", "conda-build", "mamba", "nomkl"):
+            pass
+        else:
+            exact = f"=={version}" + (".*" if operator == "=" and not version.endswith("*") else "")
+            line_of = name + (exact if operator.startswith("=") else f"{operator}{version}")
+            self._proposal.requirements.setdefault(line_of, entry)
+            reason = "the requirements have the package of the same name of the index, not that of conda"
+            entry.check(reason, text, spot)
+        return True
+
+    def python(self, version: str, entry: InstructionEntry) -> None:
+        """Add Python in a version."""
+        wish = Wish(("python",), f"=={version}.*", "", entry.line, f"python {version}", [entry])
+        self._proposal.wish(wish)
+
+    def _pip(self, install: Install, directory: PurePosixPath, variables: set[str], text: str) -> Lift | str:
+        if install.verb != "install":
+            return f"a recipe has no `pip {install.verb}`"
+        index = ""
+        files: list[tuple[str, str]] = []
+        for name, value in install.options:
+            if name in ("-r", "--requirement", "--requirements", "-c", "--constraint", "--constraints"):
+                source = self.context_file(value, directory)
+                if not source:
+                    return f"`{value}` is not in the build context"
+                files.append(("-c" if "c" in name.strip("-")[:1] else "-r", source))
+            elif _is_index(name) and "pytorch.org" in value:
+                index = value
+            elif _is_index(name):
+                return "the lock reads indexes from pip's configuration, not from the command"
+            else:
+                return f"a recipe has no option {name} of pip"
+        lines: list[tuple[str, ComponentSource | None, Requirement | None]] = []
+        for package in install.packages:
+            found = self._pip_package(package)
+            if isinstance(found, str):
+                return found
+            lines.append(found)
+        names = [
+            self._index.find_pip(requirement.name)[0]
+            for _, _, requirement in lines
+            if requirement and self._index.find_pip(requirement.name)
+        ]
+        names += [source.component for _, source, _ in lines if source]
+        others = [
+            name
+            for name in sorted(variables)
+            if not any(self._index.sets_variable(component, name) for component in names)
+        ]
+        if others and (len(names) < len(lines) or not lines):
+            return f"the command sets {others[0]}"
+
+        def apply(entry: InstructionEntry) -> None:
+            for name in others:
+                entry.check(f"components are built with their own variables; {name} is left out")
+            for kind, source in files:
+                self.add_file(source, entry, is_constraint=kind == "-c")
+            for package, found_source, requirement in lines:
+                if found_source:
+                    self._source_wish(found_source, package, entry)
+                elif requirement:
+                    self._requirement(requirement, package, index, entry)
+                else:
+                    self._proposal.requirements.setdefault(package, entry)
+            if not lines and not files:
+                entry.add(Fate.REPLACED, _BAKEHOUSE_PIP)
+
+        return Lift("pip", apply)
+
+    def _pip_package(self, text: str) -> tuple[str, ComponentSource | None, Requirement | None] | str:
+        """Return the line for a package, with its component or its requirement; or why there is none."""
+        if _URL.match(text) or re.fullmatch(r".+ ?@ ?(?:https?|git\+).*", text):
+            return self._pip_address(text)
+        if text.startswith((".", "/")) or text.endswith((".whl", ".gz", ".zip")) or "/" in text:
+            return "a lock has no packages of local directories"
+        try:
+            return text, None, Requirement(text)
+        except InvalidRequirement:
+            return f"`{text}` is not a requirement"
+
+    def _pip_address(self, text: str) -> tuple[str, ComponentSource | None, Requirement | None] | str:
+        _name, at, address = text.partition("@") if not _URL.match(text) else ("", "", text)
+        address = address.strip()
+        if source := self._index.find(address):
+            return text, source, None
+        if _LOGIN.match(address):
+            return "its URL has a login"
+        if at:
+            return text, None, None
+        place, _, fragment = address.partition("#")
+        fields = dict(part.partition("=")[::2] for part in fragment.split("&") if part)
+        known = fields.pop("egg", "")
+        if not known and place.partition("?")[0].endswith(".whl"):
+            try:
+                known = str(parse_wheel_filename(place.rpartition("/")[2].replace("%2B", "+"))[0])
+            except (InvalidWheelFilename, ValueError):
+                known = ""
+        if not known:
+            return "its URL does not name the package"
+        rest = "&".join(f"{name}={value}" for name, value in fields.items())
+        return f"{known} @ {place}" + (f"#{rest}" if rest else ""), None, None
+
+    def _requirement(self, requirement: Requirement, text: str, index: str, entry: InstructionEntry) -> None:
+        name, specifier = str(canonicalize_name(requirement.name)), str(requirement.specifier)
+        components = self._index.find_pip(name)
+        if not components:
+            if name not in _INSTALLERS:
+                self._proposal.requirements.setdefault(text, entry)
+            elif specifier:
+                entry.check("add it to the requirements if your code imports it", f"RUN pip install {text}")
+            else:
+                entry.add(Fate.REPLACED, _BAKEHOUSE_PIP)
+            return
+        variant, specifier = _variant(specifier, index if components[0] == "pytorch" else "")
+        if components[0] == "tensorflow":
+            device = "cuda-*" if "and-cuda" in requirement.extras else ""
+            variant = "cpu-*" if name.endswith("-cpu") else device
+        if (requirement.extras and components[0] != "tensorflow") or requirement.marker:
+            reason = f"the component `{components[0]}` has no extras or markers"
+            entry.check(reason, f"RUN pip install {text}")
+        wish = Wish(components, specifier, variant, entry.line, f"pip install {text}", [entry])
+        self._proposal.wish(wish)
+
+    def _source_wish(self, source: ComponentSource, text: str, entry: InstructionEntry) -> None:
+        asked = f"=={source.version}" if source.version else ""
+        wish = Wish((source.component,), asked, source.variant, entry.line, f"pip install {text}", [entry])
+        if components := self._index.find_pip(source.component):
+            others = (name for name in components if name != source.component)
+            wish = changed(wish, components=(source.component, *others))
+        self._proposal.wish(wish)
+
+    def context_file(self, name: str, directory: PurePosixPath) -> str:
+        """Return the file of the build context that a path of the image was copied from."""
+        sources = [source for _, source in self._proposal.sources(str(joined_path(directory, name)))]
+        return next((source for source in sources if is_file(self._context / source)), "")
+
+    def add_file(self, source: str, entry: InstructionEntry, *, is_constraint: bool = False) -> None:
+        """Add a requirements file, and the components that it names."""
+        files = self._proposal.constraint_files if is_constraint else self._proposal.requirement_files
+        if source in files:
+            return
+        files[source] = entry
+        if not is_constraint and not source.endswith((".lock", ".toml")):
+            self._read_requirements(source, entry)
+
+    def _read_requirements(self, source: str, entry: InstructionEntry) -> None:
+        """Add the components that a requirements file names; list its options."""
+        index = ""
+        for number, row in enumerate(read_text(self._context / source, errors="replace").splitlines(), 1):
+            option = re.match(r"\s*(-{1,2}[a-z-]+)(?:[\s=]+(\S+))?", row)
+            if option and option[1] not in ("-r", "-c", "--requirement", "--constraint"):
+                if "index" in option[1] and "pytorch.org" in (option[2] or ""):
+                    index = option[2]
+                reason = "remove the option: `bake lock` reads indexes from pip's configuration"
+                entry.check(reason, f"{source}:{number}: {row.strip()}")
+                continue
+            match = re.match(r"\s*([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([=<>!~][^;#]*)?", row)
+            components = self._index.find_pip(match[1]) if match else ()
+            # Others are installed as requirements.
+            if match and components and components[0] in ("pytorch", "tensorflow", "sagemaker-training"):
+                variant, specifier = _variant((match[2] or "").strip(), index)
+                text = f"{source}:{number}"
+                wish = Wish(components, specifier, variant, entry.line, text, [entry], row.strip())
+                self._proposal.wish(wish)
+
+
+def _is_index(option: str) -> bool:
+    return option in (
+        "-i",
+        "-f",
+        "--find-links",
+        "--index",
+        "--default-index",
+        "--index-url",
+        "--extra-index-url",
+    )
+
+
+def _variant(specifier: str, index: str) -> tuple[str, str]:
+    """Return the variant of a framework, and the specifier without a local version."""
+    local = re.search(r"\+(cu\d+|cpu)", specifier) or re.search(r"/(cu\d+|cpu)\b", index)
+    return (f"{local[1]}-*" if local else ""), re.sub(r"\+(cu\d+|cpu)", "", specifier)
+
+
+def joined_path(directory: PurePosixPath, path: str) -> PurePosixPath:
+    """Return a path of the image without `.` and `..`."""
+    parts: list[str] = []
+    for part in (directory / path.replace("$HOME", "/root")).parts:
+        if part == "..":
+            parts = parts[:-1] if len(parts) > 1 else parts
+        else:
+            parts.append(part)
+    return PurePosixPath(*parts) if parts else PurePosixPath("/")
