@@ -8,6 +8,7 @@ from bakehouse.plan.model import Image
 from bakehouse.plan.unpinned import unpinned_inputs
 from bakehouse.registry.manifest import content_id
 from bakehouse.util.json_reader import parse_json
+from bakehouse.util.oci import ContentId
 
 _STEPS = ("ADD ", "COPY ", "RUN ", "WORKDIR ")
 
@@ -27,8 +28,12 @@ def built_rows(image: Image, config: bytes) -> tuple[StepLayer, ...]:
         if layer.key and layer.is_pinned and digest
     ]
     if not unpinned_inputs(image) and all(layer.is_pinned for layer in keys):
-        rows.append(StepLayer(image.key[:KEY_DIGITS], platform, content_id(config)))
+        rows.append(content_row(image, content_id(config)))
     return tuple(rows)
+
+
+def content_row(image: Image, content: ContentId) -> StepLayer:
+    return StepLayer(image.key[:KEY_DIGITS], image.platform, content)
 
 
 def rehearsed_rows(image: Image, base: str, stubs: Collection[str]) -> tuple[StepLayer, ...]:

@@ -21,6 +21,7 @@ from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError, NotReleasableError, Problems, UsageError
 from bakehouse.evidence import step_layers, step_results
+from bakehouse.evidence.step_layers import StepLayer
 from bakehouse.evidence.versions import VerifiedImages
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFiles, debs
@@ -220,10 +221,14 @@ def platforms_of(images: Iterable[Image]) -> tuple[str, ...]:
 
 
 def record_layers(project: ProjectSettings, built: Iterable[BuiltImage], engine: Engine) -> None:
-    """Record the layers that the steps of images gave."""
-    rows = [
-        row for item in built for row in step_results.built_rows(item.image, engine.read_config(item.stored))
-    ]
+    """Record the layers that the steps of images gave, unless this content of an image is recorded."""
+    known = step_layers.read(project.state)
+    rows: list[StepLayer] = []
+    for item in built:
+        pinned = [layer.is_pinned for layer in item.image.layer_keys]
+        own = step_results.content_row(item.image, item.content)
+        if own not in known and (any(pinned) or not pinned):
+            rows += step_results.built_rows(item.image, engine.read_config(item.stored))
     step_layers.record(project.state, rows, project.state / "locks")
 
 
