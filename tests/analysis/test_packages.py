@@ -9,24 +9,10 @@ import pytest
 from bakehouse.analysis.packages import Distribution, Installed, SystemPackage, list_installed, read
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.probes import installed as inside
+from tests.support.data import text_of
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
 
-STATUS = """\
-Package: libc6
-Status: install ok installed
-Architecture: amd64
-Version: 2.36-9
-Description: the library
- Version: not this line
-
-Package: gone
-Status: deinstall ok config-files
-Architecture: all
-Version: 1
-
-Package: never
-Status: unknown ok not-installed
-"""
+STATUS = text_of(__file__, "status")
 LIBC = {"name": "libc6", "version": "2.36-9", "architecture": "amd64"}
 FOUND = {
     "system": {"ID": "debian", "VERSION_ID": "12"},

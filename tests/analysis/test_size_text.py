@@ -16,6 +16,7 @@ from bakehouse.analysis.sizes import (
     TrimSize,
     parts_of,
 )
+from tests.support.data import text_of
 from tests.support.fleet_sizes import LARGE, OTHER, SMALL
 
 LAYERS = (
@@ -62,41 +63,7 @@ SIZE = ImageSize(
     ),
     symbols=16_200_000,
 )
-REPORT = """\
-small  sha256:4f4f4f4f4f4f  261.0 MB as pushed, 1.87 GB unpacked, 2 layers
-
-component: as pushed, unpacked
-  torch 2.9.0  201.9 MB   1.70 GB
-  debian 12     59.1 MB  166.4 MB
-
-layer: as pushed, unpacked
-  1  debian  sha256:a8a8a8a8a8a8   59.1 MB  166.4 MB  6,394 files  RUN set -e export A=one B=two…
-  2  torch   sha256:b8b8b8b8b8b8  201.9 MB   1.70 GB       1 file  COPY /out/ /
-
-directory (the largest 1): unpacked, with subdirectories
-  900.0 MB  20,000 files  /opt/venv
-
-kind of file: unpacked
-  headers                                   9.0 MB  161 files  torch 8.0 MB, debian 0.9 MB, apt 50 kB, …
-  symbol tables in programs and libraries  16.2 MB
-
-identical files: 10.0 MB in 6 additional copies
-  6 x 2.0 MB
-    /a/libx (torch)
-    /b/libx (torch)
-    /c/libx (torch)
-    /d/libx (torch)
-    and 2 more
-  and 1 more
-
-hidden files: 1.3 MB in 1 file that a later layer replaces or removes
-  1.3 MB  /usr/sbin/sshd (debian)
-
-libraries in several directories: 1
-  libnccl.so
-     400.0 MB  /opt/a/libnccl.so.2 (torch)
-     300.0 MB  /usr/libnccl.so.2 (debian)
-"""
+REPORT = text_of(__file__, "report")
 
 
 def test_one_image() -> None:

@@ -16,46 +16,10 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.ledger.claims import LEASE
+from tests.support.data import text_of
 from tests.support.s3_server import S3Server, s3_server
 
-CALLERS = """
-import os, sys
-from pathlib import Path
-from bakehouse import api
-from bakehouse.errors import BuildError
-from bakehouse.ledger.store import open_ledger
-from bakehouse.pipeline import ensure
-from tests.support.s3_ledgers import numbered
-
-root = Path(sys.argv[1])
-opened = api.open_workspace(root)
-api.open_workspace = lambda path: opened
-
-def release(selection, report, options, smoke_options):
-    report(f"releasing {os.getpid()}")
-    # Until the test ends it: with the word `fails`, or any other.
-    if os.read(ending, 5) == b"fails":
-        raise BuildError("the build failed", hint="read the log")
-    name = selection.image.name
-    record = numbered(1, image=name, repository=f"bakehouse/{name}", key=selection.image.key)
-    open_ledger(selection.workspace.project).add(record)
-    return (record,)
-
-ensure.release = release
-ensure._POLL_SECONDS = 0.05
-for argument in sys.argv[2:]:
-    image, ending, *outputs = argument.split(",")
-    for output in outputs:
-        if os.fork():
-            continue
-        ending = int(ending)
-        os.dup2(int(output), 2)
-        try:
-            print("uri", api.Project(root).ensure(image), file=sys.stderr, flush=True)
-        except api.BakehouseError as error:
-            print("error", type(error).__name__, error, *error.__notes__, file=sys.stderr, flush=True)
-        os._exit(0)
-"""
+CALLERS = text_of(__file__, "callers")
 
 
 @dataclass

@@ -26,6 +26,7 @@ from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BakehouseError, BuildError
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.util import terminal
+from tests.support.data import text_of
 from tests.support.deb_archives import write_deb
 from tests.support.fake_commands import only, put
 from tests.support.fake_engine import FakeEngine, Run
@@ -42,34 +43,7 @@ DEBS = tuple(
     Deb(name, "1", f"{number:064}", 100, f"pool/{name}_1_all.deb") for number, name in enumerate(PACKAGES)
 )
 BASE = BootstrappedBase("bakehouse/debian:12-12345678", "bookworm", ("ca-certificates",), DEBS)
-DOCKER = """
-import json, os, pathlib, shutil, sys, time
-here, words = pathlib.Path(sys.argv[1]), sys.argv[2:]
-if words[0] == "load":
-    with (here / "loading.tar").open("wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
-    (here / "loading.tar").rename(here / "loaded.tar")
-elif words[0] == "context":
-    print("far")
-else:
-    files = [words[index + 1] for index, word in enumerate(words) if word == "--file"]
-    bake, override = (json.loads(pathlib.Path(file).read_text())["target"]["base"] for file in files)
-    context = pathlib.Path(bake["context"])
-    record = {
-        "builder": os.environ["BUILDX_BUILDER"],
-        "platforms": bake["platforms"],
-        "files": sorted(str(path.relative_to(context)) for path in context.rglob("*") if path.is_file()),
-        "first": (context / "packages/first").read_text().split(),
-        "others": (context / "packages/others").read_text().split(),
-        "dockerfile": (context / "Dockerfile").read_text(),
-    }
-    with (here / "builds").open("a") as builds:
-        builds.write(json.dumps(record) + "\\n")
-    time.sleep(float(os.environ.get("SLEEP", "0")))
-    shutil.copy(context / "tree.tar", override["output"][0].partition("dest=")[2].strip('"'))
-    [metadata] = [word.partition("=")[2] for word in words if word.startswith("--metadata-file=")]
-    pathlib.Path(metadata).write_text("{}")
-"""
+DOCKER = text_of(__file__, "docker")
 """A docker command that records its builds; arguments: the directory of its files, docker's arguments."""
 OUTPUT = b"dpkg: error processing archive openssl\nErrors were encountered while processing:\n openssl\n"
 FAILS = r"""

@@ -5,28 +5,9 @@ from pathlib import Path
 
 from bakehouse.builder.build_steps import BuildStep, part_of, read_steps
 from bakehouse.engine.buildx import Target
+from tests.support.data import text_of
 
-DOCKERFILE = """\
-FROM scratch AS inputs
-COPY --chmod=755 inputs/ /
-
-FROM debian:12 AS base
-FROM base AS tools
-ENV LANG=C
-RUN --mount=type=bind,from=inputs,source=/bin/setup,target=/setup \\
-    /setup
-# A comment
-FROM tools AS part
-RUN make
-COPY --from=inputs /lists/part.txt /out/
-
-FROM base AS unused
-RUN false
-
-FROM base AS image
-COPY --link --from=part /out/ /
-RUN --mount=type=bind,from=part,target=/mnt ldconfig
-"""
+DOCKERFILE = text_of(__file__, "dockerfile")
 FILES = {"inputs/bin/setup": "#!/bin/sh", "inputs/lists/part.txt": "a", "inputs/other": "b"}
 
 

@@ -11,20 +11,9 @@ from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import open_workspace, select
 from benchmarks import fleet_build
 from benchmarks.fleet_build import SIX_IMAGES
+from tests.support.data import text_of
 
-DOCKERFILE = """
-FROM bakehouse/debian:12 AS base
-FROM base AS toolchain
-FROM toolchain AS metis
-COPY --from=elsewhere /opt /opt
-FROM toolchain AS hwloc
-FROM base AS changes
-RUN --mount=type=bind,from=base,target=/mnt/base --mount=type=bind,from=hwloc,target=/mnt/system \
-    python3
-FROM base AS image
-COPY --link --from=metis /out/ /
-COPY --link --from=hwloc /out/ /
-"""
+DOCKERFILE = text_of(__file__, "dockerfile")
 
 
 @pytest.fixture(scope="module")

@@ -5,38 +5,9 @@ from dataclasses import replace
 import pytest
 
 from bakehouse.builder.stage_cut import Mount, cut_after, cut_before, stage_bases
+from tests.support.data import text_of
 
-DOCKERFILE = """\
-# escape=\\
-FROM scratch AS inputs
-COPY inputs/ /
-
-FROM debian:12 AS base
-
-# --- Tools
-FROM base AS tools
-ENV A=1
-RUN apt-get install \\
-    # A compiler
-    gcc
-# The gadget
-WORKDIR /src
-
-RUN --network=none --mount=from=inputs,src=/bin/make,dst=/mnt/make \\
-    --mount=type=secret,id=ca --mount=type=secret,id=pip,target=/etc/pip.conf \\
-    --mount=type=cache,target=/cache --mount=type=bind,source=code,target=/code <<"END"
-make
-FROM here on
-# a comment of the script
-END
-# What is left
-LABEL b=2
-
-FROM debian:12 AS image
-COPY --from=tools /out /
-
-FROM image
-"""
+DOCKERFILE = text_of(__file__, "dockerfile")
 LINES = DOCKERFILE.splitlines(keepends=True)
 
 

@@ -12,22 +12,11 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.errors import Location, RecipeError
+from tests.support.data import text_of
 from tests.support.errors import error_text
 from tests.support.trees import Tree
 
-OWN = """\
-[project]
-name = "theirs"
-
-[tool.bakehouse]
-recipes = ["recipes", "more"]
-registry = "ecr"
-region = "eu-west-1"
-repository_prefix = "team"
-mirrors = ["wheels"]
-ca = "ca.pem"
-registry_port = 5055
-"""
+OWN = text_of(__file__, "own")
 
 
 @pytest.fixture

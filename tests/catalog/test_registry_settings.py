@@ -9,32 +9,10 @@ from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.registry_settings import CREATE, KEYS, Creation, RegistrySettings
 from bakehouse.errors import RecipeError
+from tests.support.data import text_of
 from tests.support.trees import Tree
 
-TEAM = """\
-[tool.bakehouse]
-registry = "team"
-
-[tool.bakehouse.registries.team]
-account = "123456789012"
-regions = ["eu-west-1", "us-east-1"]
-prefix = "team/images"
-role = "arn:aws:iam::123456789012:role/Pusher"
-profile = "ci"
-fips = true
-scan = "HIGH"
-
-[tool.bakehouse.registries.team.create]
-scan_on_push = true
-encryption = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
-tags = {team = "ml"}
-untagged_days = 14
-pull_accounts = ["210987654321"]
-pull_organization = "o-a1b2c3d4e5"
-
-[tool.bakehouse.registries.own]
-host = "registry.example.com:5000"
-"""
+TEAM = text_of(__file__, "team")
 
 
 def read(tree: Tree, text: str) -> dict[str, RegistrySettings]:

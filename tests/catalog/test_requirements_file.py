@@ -13,6 +13,7 @@ from bakehouse.catalog.requirements_file import (
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import Location, RecipeError
 from bakehouse.util.git import GitSource
+from tests.support.data import text_of
 from tests.support.wheels import wheel
 
 
@@ -223,18 +224,7 @@ def test_conflict_markers_are_one_mistake(directory: Path) -> None:
     )
 
 
-PROJECT = """\
-[project]
-name = "mine"
-version = "1"
-dependencies = ["six>=1"]
-[project.optional-dependencies]
-train = ["mine[plots]", "attrs"]
-plots = ["iniconfig"]
-[dependency-groups]
-gpu = ["einops", {include-group = "base"}]
-base = ["idna"]
-"""
+PROJECT = text_of(__file__, "project")
 
 
 def project(

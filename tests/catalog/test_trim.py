@@ -12,28 +12,11 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.trim import path_pattern, trim_choices
 from bakehouse.errors import RecipeError
 from tests.support import own_recipes
+from tests.support.data import text_of
 from tests.support.errors import error_text
 from tests.support.trees import IMAGE, Tree
 
-TORCH = """\
-summary: Torch
-stage_order: 40
-trim:
-  headers: {reason: compilers read them, evidence: never-loaded}
-  libraries: {reason: nothing names them, evidence: cpu}
-  static: {reason: kernels are linked with it, evidence: cpu}
-  tests: {reason: seen on an H100, evidence: gpu}
-releases:
-  - version: "2.9.1"
-    trim:
-      headers: {files: [opt/torch/include]}
-      libraries: {files: ["opt/torch/lib/libspare*.so", opt/torch/lib/libother.so]}
-      static: {files: [opt/torch/lib/libdevice.a]}
-      tests: {files: [opt/torch/test]}
-    variants:
-      - {name: cpu-py311}
-      - {name: cu128-py311, gpu: true}
-"""
+TORCH = text_of(__file__, "torch")
 TEMPLATE = "{% block build %}\nFROM toolchain AS torch\nRUN {{ stage.finish }}\n{% endblock %}\n"
 GPU = IMAGE.replace("cpu-*", "cu128-*")
 

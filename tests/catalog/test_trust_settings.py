@@ -5,6 +5,7 @@ import pytest
 from bakehouse.catalog import project
 from bakehouse.catalog.trust_settings import Policy
 from bakehouse.errors import RecipeError
+from tests.support.data import text_of
 from tests.support.errors import error_text
 from tests.support.trees import Tree
 
@@ -65,43 +66,7 @@ require = ["test", "sboms"]
 rebuilds = 2
 signers = 1
 """
-MISTAKES = """\
-error: `keys` in [tool.bakehouse.policy] names `gone.pub`, which is not a file
-  --> pyproject.toml:3:1
-   |
- 3 | keys = ["gone.pub"]
-   | ^^^^
-
-error: unknown requirement `test` in [tool.bakehouse.policy]
-  --> pyproject.toml:4:1
-   |
- 4 | require = ["test", "sboms"]
-   | ^^^^^^^
-
-hint: did you mean `tests`?
-
-error: unknown requirement `sboms` in [tool.bakehouse.policy]
-  --> pyproject.toml:4:1
-   |
- 4 | require = ["test", "sboms"]
-   | ^^^^^^^
-
-hint: did you mean `sbom`?
-
-error: `rebuilds` in [tool.bakehouse.policy] must be a number of keys, at most 1 as in `keys`
-  --> pyproject.toml:5:1
-   |
- 5 | rebuilds = 2
-   | ^^^^^^^^
-
-error: unknown key `signers` in [tool.bakehouse.policy]
-  --> pyproject.toml:6:1
-   |
- 6 | signers = 1
-   | ^^^^^^^
-
-hint: use one of `keys`, `rebuilds`, `require`
-"""
+MISTAKES = text_of(__file__, "mistakes")
 
 
 def test_mistakes_in_a_policy(empty: Tree) -> None:

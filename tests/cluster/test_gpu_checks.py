@@ -13,6 +13,7 @@ from bakehouse.cluster.smoke import held_gpus
 from bakehouse.cluster.smoke_checks import job_checks
 from bakehouse.plan.model import Image, InstalledComponent
 from bakehouse.plan.workspace import open_workspace, select
+from tests.support.data import text_of
 from tests.support.fake_engine import DIGEST, image
 
 TABLE = """\
@@ -64,29 +65,7 @@ def run_probe(
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
-TORCH = """
-import sys
-from types import SimpleNamespace as S
-__version__ = "2.13.0"
-def no_gpu(*words):
-    raise RuntimeError("No CUDA GPUs are available")
-def nothing(*words, **named):
-    pass
-class device:
-    def __init__(self, kind, number=0):
-        self.type = kind
-class Numbers:
-    def __init__(self, number):
-        self.number = number
-    def __eq__(self, other):
-        return S(all=lambda: self.number == other)
-def full(shape, number, device=device("cpu")):
-    return Numbers(number) if device.type == "cpu" else no_gpu()
-cuda = S(is_available=lambda: False, device_count=lambda: 0, set_device=no_gpu)
-names = "init_process_group all_reduce barrier destroy_process_group"
-multiprocessing = sys.modules["torch.multiprocessing"] = S()
-distributed = sys.modules["torch.distributed"] = S(**{name: nothing for name in names.split()})
-"""
+TORCH = text_of(__file__, "torch")
 """PyTorch without a GPU: what it computes on the CPU is right."""
 HOROVOD = "nccl_built = lambda: True\ninit = lambda: None\nallreduce = lambda numbers, op: numbers\nSum = 1\n"
 

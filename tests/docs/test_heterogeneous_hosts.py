@@ -12,36 +12,11 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
+from tests.support.data import text_of
 
 EXAMPLES = HOME / "examples/heterogeneous"
 # `environment` is a stub of the toolkit's module: only images contain the toolkit.
-HOST = """
-import os, select, signal, sys, time
-from types import ModuleType, SimpleNamespace
-
-# A shell without job control starts background jobs, such as a test run, with SIGINT ignored.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-name, port, quick = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-toolkit, environment = ModuleType("sagemaker_training"), ModuleType("environment")
-groups = {"data": {"hosts": ["localhost"]}, "dnn": {"hosts": ["trainer"]}}
-environment.Environment = lambda: SimpleNamespace(
-    current_host=name, hosts=["localhost", "trainer"], instance_groups_dict=groups
-)
-toolkit.environment = environment
-sys.modules["sagemaker_training"] = toolkit
-import hosts
-
-hosts.PORT, hosts.LOST_SECONDS = port, quick
-if name in hosts.DATA:
-    print("serves", flush=True)
-    hosts.serve()
-else:
-    with hosts.connect() as available:
-        print(f"connected {sorted(available)} {available['localhost'] > 0}", flush=True)
-        # A signal right before a blocking read would not end it.
-        while not select.select([sys.stdin], [], [], 0.1)[0]:
-            pass
-"""
+HOST = text_of(__file__, "host")
 LOST_SECONDS = 2.0
 
 

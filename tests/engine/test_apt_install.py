@@ -10,6 +10,7 @@ from bakehouse.engine import apt_install
 from bakehouse.engine.apt_install import Apt, AptEntry
 from bakehouse.errors import EngineError
 from bakehouse.util import heartbeat, terminal
+from tests.support.data import text_of
 from tests.support.fake_commands import put
 
 # As apt prints them: another vendor uses the release's name too, and Debian has several archives.
@@ -20,25 +21,7 @@ Debian|Debian|bookworm|contrib|/etc/apt/sources.list.d/debian.sources:1
 Debian|Debian|bookworm|main|/etc/apt/sources.list.d/debian.sources:1
 """
 ONE_LINE = "deb [arch=amd64 signed-by=/k.gpg] http://mirror.example/debian bookworm main contrib # ours\n"
-STANZAS = """\
-# written by an installer
-
-Types: deb
-URIs: http://mirror.example/debian-security
-Suites: bookworm-security
-Components: main
-
-# the archive
-Types: deb deb-src
-URIs: http://mirror.example/debian
- http://second.example/debian
-Suites: bookworm bookworm-updates
-Components: main contrib
-Signed-By:
- -----BEGIN PGP PUBLIC KEY BLOCK-----
- .
- mQ==
-"""
+STANZAS = text_of(__file__, "stanzas")
 
 
 def test_debians_own_archive_is_found() -> None:

@@ -15,28 +15,10 @@ from bakehouse.engine.builder_preflight import BuilderCheck, preflight, require_
 from bakehouse.engine.daemon_info import ProgramResult
 from bakehouse.errors import Diagnostic, EngineError, UsageError
 from tests.support import tls
+from tests.support.data import text_of
 from tests.support.tls import Authority, Pair
 
-INSPECTION = """\
-Name:          far
-Driver:        remote
-Last Activity: 2026-11-23 15:44:36 +0000 UTC
-
-Nodes:
-Name:             far0
-Endpoint:         tcp://127.0.0.1:1234
-Status:           running
-BuildKit version: v0.13.2
-Platforms:        linux/amd64*, linux/amd64/v2, linux/386
-Labels:
- org.mobyproject.buildkit.worker.executor: oci
-GC Policy rule#0:
- All:           false
- Keep Bytes:    2.902GiB
-GC Policy rule#1:
- All:        true
- Keep Bytes: 21GiB
-"""
+INSPECTION = text_of(__file__, "inspection")
 """Output of buildx 0.13.1, shortened; the version is an example."""
 DAY = datetime.timedelta(days=1)
 HERE = "127.0.0.1"

@@ -15,23 +15,10 @@ from bakehouse.engine.buildx_builders import (
 )
 from bakehouse.engine.daemon_info import ProgramResult
 from bakehouse.errors import Diagnostic, EngineError, UsageError
+from tests.support.data import text_of
 
 ENDPOINT = "tcp://127.0.0.1:1234"
-INSPECTION = """\
-Name:          far
-Driver:        remote
-
-Nodes:
-Name:             far0
-Endpoint:         tcp://127.0.0.1:1234
-Status:           running
-BuildKit version: v0.13.2
-Platforms:        linux/amd64*, linux/amd64/v2, linux/386
-GC Policy rule#0:
- Keep Bytes:    2.902GiB
-GC Policy rule#1:
- Keep Bytes: 21GiB
-"""
+INSPECTION = text_of(__file__, "inspection")
 """Output of buildx 0.13.1, shortened; the version is an example."""
 
 

@@ -3,29 +3,9 @@
 import pytest
 
 from bakehouse.engine.step_output import command_of, telling_lines
+from tests.support.data import text_of
 
-MYSQL = """\
-  error: subprocess-exited-with-error
-
-  x Preparing metadata (pyproject.toml) did not run successfully.
-  │ exit code: 1
-  ╰─> [24 lines of output]
-      Traceback (most recent call last):
-        File "/usr/lib/python3/dist-packages/setuptools/build_meta.py", line 335, in run_setup
-          exec(code, locals())
-      Exception: Can not find valid pkg-config name.
-      Specify MYSQLCLIENT_CFLAGS and MYSQLCLIENT_LDFLAGS env vars manually
-      [end of output]
-
-  note: This error originates from a subprocess, and is likely not a problem with pip.
-error: metadata-generation-failed
-
-Encountered error while generating package metadata.
-╰─> See above for output.
-
-note: This is an issue with the package mentioned above, not pip.
-hint: See above for details.
-"""
+MYSQL = text_of(__file__, "mysql")
 PIP = """\
 Looking in indexes: http://172.17.0.1:43121/simple/
 Collecting a==1

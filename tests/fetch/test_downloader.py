@@ -20,6 +20,7 @@ from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig, Offer
 from bakehouse.util.oci import Sha256
+from tests.support.data import text_of
 from tests.support.fetchers import CONTENT, Fetching
 from tests.support.file_server import FileServer, required_file, serving
 
@@ -338,19 +339,7 @@ def test_a_file_of_this_machine_that_can_not_be_trusted_is_fetched_instead(
         assert list(fetcher.lines()) == [f"{path} changed on disk; ignored"]
 
 
-RUN = """\
-import sys
-from pathlib import Path
-from tests.support.fetchers import CONTENT, Fetching
-from tests.support.file_server import required_file
-with Fetching(Path(sys.argv[1])).run(sys.argv[2]) as fetcher:
-    print("ready", flush=True)
-    sys.stdin.readline()
-    try:
-        print(fetcher.get(required_file(CONTENT, "part-1.0.tar.gz")), flush=True)
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
-"""
+RUN = text_of(__file__, "run")
 
 
 def a_process(directory: Path, url: str) -> "subprocess.Popen[str]":

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.catalog.project import HOME
+from tests.support.data import text_of
 from tests.support.programs import BAKE
 
 FEDORA = """\
@@ -41,29 +42,7 @@ HOSTS = {
 ABSENT = ("apt*", "dpkg*", "mmdebstrap", "docker-registry", "gpg*", "debootstrap", "newuidmap", "newgidmap")
 """Globs of programs that such a host does not have."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_SETUP = """\
-set -e
-mount --make-rprivate /
-mount -t tmpfs tmpfs {work}
-for directory in /usr/bin /usr/sbin /usr/local/bin; do
-    layer={work}$directory
-    mkdir -p $layer/upper $layer/work
-    mount -t overlay overlay -o lowerdir=$directory,upperdir=$layer/upper,workdir=$layer/work $directory
-    (cd $directory && rm -f {absent})
-done
-for directory in /etc/apt /etc/dpkg /var/lib/apt /var/lib/dpkg /usr/share/keyrings; do
-    [ ! -d $directory ] || mount -t tmpfs tmpfs $directory
-done
-mount --bind {system} "$(readlink -f /etc/os-release)"
-# Other users may not enter the home directory of root, which can contain the interpreter
-mkdir {work}/python
-mount --bind {python} {work}/python
-mount -t tmpfs -o mode=755 tmpfs {home}
-mkdir -p {python}
-mount --bind {work}/python {python}
-cd {directory}
-exec setpriv --reuid={user} --regid={user} --groups={groups} --inh-caps=-all "$@"
-"""
+_SETUP = text_of(__file__, "setup")
 
 
 @dataclass(frozen=True)

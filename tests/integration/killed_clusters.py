@@ -17,22 +17,10 @@ import docker
 
 from bakehouse.catalog.project import HOME
 from bakehouse.engine.docker import OWNER_LABEL, connect
+from tests.support.data import text_of
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
-_SCRIPT = """\
-import json, os, socket, time
-waiting, hosts = socket.create_server(("", 6000)), json.loads(os.environ["SM_HOSTS"])
-for host in hosts:
-    while True:
-        try:
-            socket.create_connection((host, 6000), timeout=10)
-            break
-        except OSError:
-            time.sleep(0.1)
-for host in hosts:
-    waiting.accept()
-time.sleep(1)
-"""
+_SCRIPT = text_of(__file__, "script")
 """Ends when both hosts have started: the toolkit of one would wait for the name of another that has ended."""
 _BAKE = """\
 import signal

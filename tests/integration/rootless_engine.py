@@ -10,26 +10,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.data import text_of
+
 DOCKERD = Path("/usr/share/docker.io/contrib/dockerd-rootless.sh")
 _USER = 12346
-_SETUP = """\
-set -e
-mount --make-rprivate /
-mount --make-rshared /
-for file in passwd group subuid subgid; do
-    cat /etc/$file > {home}/$file 2> /dev/null || : > {home}/$file
-done
-echo 'rootless:x:{user}:{user}::{home}:/bin/sh' >> {home}/passwd
-echo 'rootless:x:{user}:' >> {home}/group
-for file in subuid subgid; do echo 'rootless:300000:65536' >> {home}/$file; done
-for file in passwd group subuid subgid; do touch /etc/$file; mount --bind {home}/$file /etc/$file; done
-# On most systems all users may open it
-mknod -m 666 {home}/tun c 10 200
-mount --bind {home}/tun /dev/net/tun
-exec setpriv --reuid={user} --regid={user} --clear-groups --inh-caps=-all env -i HOME={home} \\
-    XDG_RUNTIME_DIR={home}/run PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \\
-    {dockerd} --config-file /dev/null
-"""
+_SETUP = text_of(__file__, "setup")
 
 
 def missing_programs() -> str:

@@ -10,6 +10,7 @@ from bakehouse.catalog.project import find as find_project
 from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.workspace import open_workspace, select
 from tests.integration.sagemaker_sdk import V2, V3, Aws, installed
+from tests.support.data import text_of
 from tests.support.documents import blocks
 from tests.support.s3_ledgers import numbered
 
@@ -79,35 +80,7 @@ _SageMakerContainer.train = lambda container, *settings: print("image", containe
     assert output.splitlines()[-1] == "Succeeded"
 
 
-CHECKS = """
-from bakehouse.api import BakehouseError, check
-from sagemaker.estimator import Estimator
-from sagemaker.inputs import TrainingInput
-from sagemaker.instance_group import InstanceGroup
-from sagemaker.pytorch import PyTorch
-from sagemaker.tensorflow import TensorFlow
-from sagemaker.workflow.parameters import ParameterInteger
-
-common = {"role": "arn:aws:iam::123456789012:role/SageMakerRole", "image_uri": URI}
-groups = [InstanceGroup("data", "ml.c5.xlarge", 2), InstanceGroup("train", "ml.c5.2xlarge", 1)]
-mpi = {"mpi": {"enabled": True}, "instance_groups": groups[1:]}
-host = {"instance_type": "ml.c5.xlarge", "instance_count": 1}
-script = {"entry_point": "train.py", "source_dir": "src"}
-jobs = [
-    (Estimator(**common, **host, max_run=60, tags={"team": "churn"}), "s3://bucket/data"),
-    (Estimator(**common, **host, use_spot_instances=True, max_run=60, max_wait=30), None),
-    (PyTorch(**common, **script, instance_groups=groups, distribution=mpi, enable_remote_debug=True), None),
-    (PyTorch(**common, **script, **host), {"training": TrainingInput("s3://bucket/data", input_mode="Fast")}),
-    (TensorFlow(**common, **script, instance_type="ml.c5.xlargee", instance_count=1, model_dir=False), None),
-    (Estimator(**common, instance_type="ml.c5.xlarge", instance_count=ParameterInteger("hosts")), None),
-]
-for job, inputs in jobs:
-    try:
-        for finding in check(job, inputs=inputs):
-            print("finding:", finding.message)
-    except BakehouseError as error:
-        print("error:", error)
-"""
+CHECKS = text_of(__file__, "checks")
 
 
 def test_estimators_are_checked(aws: Aws, project: Path) -> None:

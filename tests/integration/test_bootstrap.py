@@ -24,39 +24,15 @@ from tests.integration.bases import base, own_reference
 from tests.integration.foreign_host import FEDORA, foreign_host
 from tests.integration.remote_builder import remote_builder
 from tests.support import feeds
+from tests.support.data import text_of
 from tests.support.programs import started
 
 pytestmark = pytest.mark.engine
 
-MAKE = """\
-import sys
-from pathlib import Path
-from bakehouse.builder.base_image import ensure_base
-from bakehouse.engine.docker import connect
-from tests.integration.bases import base
-from bakehouse.util import terminal
-from tests.support import feeds
-terminal.set_verbose(True)
-report = lambda text: print(text, flush=True)
-own = base(reference=sys.argv[1])
-ensure_base(own, engine=connect(), state=Path(sys.argv[2]), report=report, get=feeds.get)
-"""
+MAKE = text_of(__file__, "make")
 
 
-MAKE_FROM_FILES = """\
-import os, shutil, sys
-from pathlib import Path
-from bakehouse.builder.base_image import ensure_base
-from bakehouse.engine.docker import connect
-from tests.integration.bases import base
-
-def get(debs, directory):
-    shutil.copytree("packages", directory)
-
-os.umask(0o077)
-own = base(reference=sys.argv[1])
-ensure_base(own, engine=connect(), state=Path("state"), report=print, get=get)
-"""
+MAKE_FROM_FILES = text_of(__file__, "make_from_files")
 """The same from files in a directory, and with another umask."""
 
 

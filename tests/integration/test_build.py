@@ -25,6 +25,7 @@ from bakehouse.engine.buildkit_events import Log
 from bakehouse.errors import BuildError
 from tests.integration.projects import Project, base
 from tests.support import feeds
+from tests.support.data import text_of
 from tests.support.programs import started
 
 pytestmark = pytest.mark.engine
@@ -135,19 +136,7 @@ error: image `broken` failed to build: stage `broken` failed with exit code 3
 
 
 # Bakes what the arguments name and says when the step has begun.
-RUN = """\
-import signal, sys
-from pathlib import Path
-from bakehouse.engine.buildkit_events import Log
-from bakehouse.engine.buildx import BakeOptions, Target, bake
-def tell(event):
-    if isinstance(event, Log):
-        print("begun", flush=True)
-# A shell in the background ignores it for its children.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-root = Path(sys.argv[1])
-bake([Target("slow", "slow", Path("images/slow/docker-bake.json"))], BakeOptions(root, root / "state", tell))
-"""
+RUN = text_of(__file__, "run")
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])

@@ -19,6 +19,7 @@ from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.snippets import Snippet
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
 from tests.integration.sagemaker_sdk import ROLE, V2, V3, Aws, installed
+from tests.support.data import text_of
 from tests.support.documents import blocks
 from tests.support.ecr import ACCOUNT, REGION
 from tests.support.source_jobs import SOURCE_JOBS, launcher_of, resources_of
@@ -210,32 +211,7 @@ OF_SOURCE: dict[str, Case] = {
 }
 CASES = {**OF_VERSION_3, **OF_VERSION_2, **ASKED, **REQUESTS, **OF_SOURCE}
 GUIDE = HOME / "docs/how-to/launch-jobs.md"
-RUN = """
-import json, runpy, sys, time
-import boto3
-
-# `fit` of version 2 waits at least ten seconds for each job, which moto ends at once.
-time.sleep = lambda seconds: None
-# The SDKs make new clients for each job, which would take most of the time.
-make_client, clients = boto3.Session.client, {}
-
-def client(session, service_name, region_name=None, **settings):
-    key = (session, service_name, region_name, settings.get("endpoint_url"))
-    if key not in clients:
-        clients[key] = make_client(session, service_name, region_name, **settings)
-    return clients[key]
-
-boto3.Session.client = client
-requests = []
-boto3.setup_default_session()
-# moto does not return all settings of a job.
-event = "provide-client-params.sagemaker.CreateTrainingJob"
-boto3.DEFAULT_SESSION.events.register(event, lambda params, **context: requests.append(params))
-for path in sys.argv[2:]:
-    runpy.run_path(path)
-with open(sys.argv[1], "w") as file:
-    json.dump(requests, file)
-"""
+RUN = text_of(__file__, "run")
 GENERIC, GUIDED = "generic", "guided"
 """An estimator that is not one of ours, and a job with the settings of the guide."""
 

@@ -22,6 +22,7 @@ from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.validate import validate
 from tests.integration.sagemaker_sdk import ROLE, V2, V3, Aws, installed
 from tests.support.broken_requests import valid_request
+from tests.support.data import text_of
 from tests.support.documented_conditions import CONDITIONS, said
 from tests.support.launch_cases import (
     IMAGES,
@@ -39,37 +40,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 ESTIMATORS = (*estimators(500), *hugging_faces(150), *RARE)
 TRAINERS = tuple(trainers(120)) + RARE_TRAINERS
 
-WITHOUT_AWS = """
-import functools, io
-import boto3
-from botocore.awsrequest import AWSResponse
-
-class Body(io.BytesIO):
-    def stream(self, **settings):
-        yield self.read()
-
-def answer(request, event_name, **told):
-    body = b"<r><Buckets></Buckets><LocationConstraint>eu-west-1</LocationConstraint></r>"
-    if ".sagemaker." in event_name:
-        body = b'{"TrainingJobArn": "arn:aws:sagemaker:x:1:training-job/case", "TrainingJobName": "case"}'
-    return AWSResponse(request.url, 200, {}, Body(body))
-
-# As fast as no network is: botocore has looked at a request when it is about to send it.
-boto3.setup_default_session()
-for service in ("s3", "sagemaker"):
-    boto3.DEFAULT_SESSION.events.register(f"before-send.{service}", answer)
-
-# The SDKs make new clients for each job, which would take half of the time.
-make_client, clients = boto3.Session.client, {}
-
-def client(session, service_name, region_name=None, **settings):
-    key = (service_name, region_name, settings.get("endpoint_url"))
-    if key not in clients:
-        clients[key] = make_client(session, service_name, region_name, **settings)
-    return clients[key]
-
-boto3.Session.client = client
-"""
+WITHOUT_AWS = text_of(__file__, "without_aws")
 ASK_V2 = (
     WITHOUT_AWS
     + """
@@ -327,23 +298,7 @@ def test_a_rule_of_requests_rejects_one_that_botocore_accepts(rule: str) -> None
     assert rule in {name for name, _, _, is_error in said(content) if is_error}
 
 
-READ_BY_SHELL = """
-import json, subprocess, sys
-sys.path.insert(0, sys.argv[1])
-from scripts import environment
-environment.num_gpus = environment.num_neurons = lambda: 0
-environment.log_env_variables = lambda env_vars_dict: None
-hosts = {"current_host": "algo-1", "current_instance_type": "ml.c5.xlarge", "hosts": ["algo-1"]}
-hosts["network_interface_name"] = "eth0"
-ended = []
-for name, value, channel in json.load(sys.stdin):
-    environment.set_env(hosts, {channel: {}}, {name: value}, "variables.env")
-    names = {f"SM_CHANNEL_{channel.upper()}", f"SM_HP_{name.replace('-', '_').upper()}"}
-    shell = subprocess.run(["bash", "-c", "set -e; source ./variables.env; env -0"], capture_output=True)
-    given = {line.partition("=")[0] for line in shell.stdout.decode().split(chr(0))}
-    ended.append(shell.returncode != 0 or not names <= given)
-print(json.dumps(ended))
-"""
+READ_BY_SHELL = text_of(__file__, "read_by_shell")
 
 
 def test_the_shell_of_version_3_ends_at_the_names_that_a_check_reports(tmp_path: Path) -> None:

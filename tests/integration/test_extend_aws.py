@@ -21,40 +21,15 @@ from bakehouse.plan.model import Image
 from tests.integration.apt_mirror import Mirror, serving_mirror
 from tests.integration.journeys import SMP_JOB, Customer, Journey, recorded, remove_images, travel
 from tests.integration.ports import kept_port
+from tests.support.data import text_of
 from tests.support.programs import docker
 from tests.support.registry import PASSWORD, registry_container, registry_image
 from tests.support.wheels import wheel
 
 pytestmark = [pytest.mark.engine, pytest.mark.release, pytest.mark.timeout(900)]
 
-VENDOR = """\
-FROM {base}
-RUN rm -r /usr/share/bakehouse /etc/apt/apt.conf.d/20require-sources && \\
-    echo "deb [trusted=yes] {mirror}/ /" > /etc/apt/sources.list && \\
-    packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \\
-    mkdir -p "$packages/torch" "$packages/torch-2.5.1+vendor.dist-info" /opt/vendor && \\
-    echo '__version__ = "2.5.1+vendor"' > "$packages/torch/__init__.py" && \\
-    printf 'Metadata-Version: 2.1\\nName: torch\\nVersion: 2.5.1+vendor\\n' \\
-        > "$packages/torch-2.5.1+vendor.dist-info/METADATA" && \\
-    echo "-----BEGIN OPENSSH PRIVATE KEY-----" > /etc/ssh/ssh_host_rsa_key && \\
-    head -c 20000000 /dev/zero > /opt/vendor/newer && echo {release} > /opt/vendor/release
-"""
-COMPONENT = """\
-summary: The vendor's image for training on SageMaker
-launchers: [mpirun]
-frozen: {{torch: pytorch}}
-facts: {{pip: "PIP_IGNORE_INSTALLED=1 python3 -m pip"}}
-releases:
-  - version: "1.0"
-    base: {{image: "{image}:1.0", digest: unknown}}
-    provides:
-      debian: "12"
-      glibc: "2.36"
-      python: "3.11"
-      pytorch: "2.5.1"
-      open-mpi: "4.1.8"
-      sagemaker-training: "5.1.4"
-"""
+VENDOR = text_of(__file__, "vendor")
+COMPONENT = text_of(__file__, "component")
 JOURNEY = Journey(
     "extend-aws",
     "extend-aws",
@@ -63,32 +38,7 @@ JOURNEY = Journey(
     "torch 2.5.1+vendor on two ranks",
 )
 FROZEN_STACK = HOME / "tests/integration/stubs/frozen_stack"
-FROZEN_COMPONENT = """\
-summary: A stub for the stack of AWS's guide to custom images
-launchers: [mpirun]
-frozen: {{torch: pytorch}}
-facts: {{pip: "PIP_IGNORE_INSTALLED=1 /opt/vendor/pip"}}
-releases:
-  - version: "1.0"
-    base: {{image: "{image}:1.0", digest: unknown}}
-    provides:
-      ubuntu: "20.04"
-      glibc: "2.31"
-      python: "3.8"
-      cuda: "11.3.1"
-      nccl: "2.10.3"
-      efa: "1.14.1"
-      aws-ofi-nccl: "1.1.3"
-      open-mpi: "4.1.1"
-      mpi4py: "4.1.2"
-      sshd: "8.2"
-      boost: "1.73.0"
-      metis: "5.1.0"
-      librmm: "0.15.0"
-      pytorch: "1.10.2"
-      sagemaker-training: "5.1.4"
-      sagemaker-pytorch-training: "2.9.0"
-"""
+FROZEN_COMPONENT = text_of(__file__, "frozen_component")
 FROZEN_RECIPE = """\
 summary: Trains a large model with SageMaker's model and data parallel libraries, SMP 1.7 and SMDDP 1.4
 base: {frozen-stack: "1.0"}

@@ -20,24 +20,14 @@ from bakehouse.pipeline.build import build
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.util.oci import Sha256
 from tests.integration.projects import Project, base, host
+from tests.support.data import text_of
 from tests.support.file_server import serving
 from tests.support.wheels import sha256, wheel
 
 pytestmark = pytest.mark.engine
 
 CANARY = "canary-4711"
-INSTALL = """\
-FROM {base} AS image
-COPY {pip} /tmp/{pip}
-COPY wanted.txt /tmp/
-RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca \\
-    --mount=type=secret,id=mirrors <<"END"
-set -e
-! grep -q {canary} /etc/pip.conf /run/secrets/mirrors
-python3 /tmp/{pip}/pip install --require-hashes --target /installed -r /tmp/wanted.txt
-echo {unique}
-END
-"""
+INSTALL = text_of(__file__, "install")
 
 
 def test_pip_in_a_step_asks_this_machine_alone(project: Project, tmp_path: Path) -> None:

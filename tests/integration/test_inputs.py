@@ -9,25 +9,11 @@ import pytest
 from bakehouse.engine.buildkit_events import Log
 from bakehouse.util.oci import EPOCH
 from tests.integration.projects import Project, base
+from tests.support.data import text_of
 
 pytestmark = pytest.mark.engine
 
-DOCKERFILE = """\
-FROM scratch AS inputs
-COPY --chmod=755 inputs/ /
-
-FROM {base} AS base
-
-FROM base AS work
-COPY --from=inputs /components/part/placed /out/opt/placed
-RUN --mount=type=bind,from=inputs,source=/bin/make-random,target=/usr/local/bin/make-random \\
-    --mount=type=bind,from=inputs,source=/lists/{name}.txt,target=/mnt/list.txt \\
-    make-random {unique} /out/opt/random && find /out -exec touch -h -d @{epoch} {{}} +
-
-FROM base AS image
-COPY --link --from=work /out/ /
-LABEL name={name}
-"""
+DOCKERFILE = text_of(__file__, "dockerfile")
 SCRIPT = """\
 #!/bin/sh
 echo "ran $1"

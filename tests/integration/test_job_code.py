@@ -10,28 +10,11 @@ from bakehouse.cluster.job import homogeneous
 from bakehouse.plan.workspace import Workspace
 from tests.integration import jobs
 from tests.integration.jobs import Case
+from tests.support.data import text_of
 
 pytestmark = pytest.mark.engine
 
-SCRIPT = """\
-import importlib.metadata, os, time
-from pathlib import Path
-
-assert Path.cwd() == Path("/opt/ml/code")
-files = {str(path) for path in Path().rglob("*") if path.is_file()}
-assert files == {"deep/run.sh", "train.py", "requirements.txt", "tiny-1.0-py3-none-any.whl"}
-assert importlib.metadata.version("tiny") == "1.0"
-assert os.access("deep/run.sh", os.X_OK) and not os.access("train.py", os.X_OK)
-Path("written").write_text("the directory is writable")
-assert os.environ["SM_MODULE_DIR"] == "/opt/ml/sourcedir.tar.gz"
-assert os.environ["SM_CHANNELS"] == "[]"
-assert os.environ["AWS_REGION"] == os.environ["SAGEMAKER_REGION"] == "us-east-1"
-assert not [name for name in os.environ if "ENDPOINT" in name or "ACCESS_KEY" in name]
-# mpirun splits what several writes print.
-print(f"all as expected on {os.uname().nodename}")
-# A host waits for the names of the others, which the engine forgets once they have ended.
-time.sleep(10)
-"""
+SCRIPT = text_of(__file__, "script")
 
 
 @pytest.mark.parametrize("launcher", [{}, {"mpi": {"enabled": True, "processes_per_host": 1}}])

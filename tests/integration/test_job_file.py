@@ -9,29 +9,12 @@ import pytest
 from bakehouse.cli import main
 from bakehouse.pipeline.build import ensure_built
 from bakehouse.plan.workspace import Workspace, select
+from tests.support.data import text_of
 
 pytestmark = pytest.mark.engine
 
 REPOSITORY = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/mpi-cpu"
-SCRIPT = """\
-import json, os, sys
-from mpi4py import MPI
-
-comm = MPI.COMM_WORLD
-config = json.load(open("/opt/ml/input/config/hyperparameters.json"))
-facts = {
-    "arguments": sys.argv[1:],
-    "lr": config["lr"],
-    "variable": os.environ["OUR_VARIABLE"],
-    "data": open("/opt/ml/input/data/train/x.txt").read(),
-    "hosts": sorted({*comm.allgather(MPI.Get_processor_name())}),
-    "ranks": comm.Get_size(),
-    "group": os.environ["SM_CURRENT_INSTANCE_GROUP"],
-}
-if comm.Get_rank() == 0:
-    open(os.environ["SM_MODEL_DIR"] + "/facts.json", "w").write(json.dumps(facts))
-sys.exit(facts["data"] != "hello")
-"""
+SCRIPT = text_of(__file__, "script")
 ANSWER: dict[str, Any] = {
     "TrainingJobName": "churn-1",
     "TrainingJobArn": "arn:aws:sagemaker:eu-west-1:123456789012:training-job/churn-1",

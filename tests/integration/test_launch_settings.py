@@ -22,6 +22,7 @@ from bakehouse.jobs.model_trainer import (
     driver_settings,
 )
 from tests.integration.sagemaker_sdk import ROLE, V2, V3, Aws, installed
+from tests.support.data import text_of
 from tests.support.ecr import ACCOUNT, REGION
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
@@ -139,73 +140,8 @@ OWN = {"sagemaker_mpi_num_of_processes_per_host": 5}
 """Hyperparameters that users may set by hand; the distribution overrides them."""
 USERS = {"epochs": 3, "optimizer": "adam", "sizes": [1, 2]}
 
-ASK_V2 = """
-import json, sys
-import sagemaker
-from sagemaker.instance_group import InstanceGroup
-from sagemaker.pytorch import PyTorch
-from sagemaker.tensorflow import TensorFlow
-
-told = json.load(open("cases.json"))
-session = sagemaker.Session()
-code = session.upload_data("source.tar.gz")
-answers = {}
-for name, case in told["cases"].items():
-    groups = [InstanceGroup(*group) for group in case["groups"]]
-    by_name = {group.instance_group_name: group for group in groups}
-    job = {"instance_groups": groups}
-    if groups[0].instance_group_name == "":
-        job = {"instance_type": groups[0].instance_type, "instance_count": groups[0].instance_count}
-    distribution = case["distribution"]
-    if "instance_groups" in distribution:
-        wanted = distribution["instance_groups"]
-        other = InstanceGroup("other", "ml.c5.xlarge", 1)
-        distribution["instance_groups"] = [by_name.get(one, other) for one in wanted]
-    job["disable_profiler"] = True
-    kind = PyTorch
-    if case["framework"] == "tensorflow":
-        kind = TensorFlow
-        job |= {"framework_version": "2.21.0", "model_dir": False}
-    try:
-        estimator = kind(
-            image_uri=told["image"], entry_point="train.py", source_dir=code, role=told["role"],
-            distribution=distribution or None, base_job_name=name, sagemaker_session=session,
-            hyperparameters=told["hyperparameters"], **job,
-        )
-        estimator.fit(wait=False)
-        answers[name] = ""
-    except ValueError as error:
-        answers[name] = str(error)
-json.dump(answers, open("answers.json", "w"))
-"""
-ASK_V3 = """
-import json
-from sagemaker.core.shapes import InstanceGroup
-from sagemaker.core.training.configs import Compute, SourceCode
-from sagemaker.train.distributed import MPI, SMP, Torchrun
-from sagemaker.train.model_trainer import ModelTrainer
-
-told = json.load(open("cases.json"))
-for name, case in told["cases"].items():
-    kinds, distributed = {"Torchrun": Torchrun, "MPI": MPI}, None
-    for kind, values in case["distributed"].items():
-        if values.get("smp"):
-            values["smp"] = SMP(**values["smp"])
-        distributed = kinds[kind](**values)
-    groups = [
-        InstanceGroup(instance_group_name=group[0], instance_type=group[1], instance_count=group[2])
-        for group in case["groups"]
-    ]
-    compute = Compute(instance_groups=groups)
-    if groups[0].instance_group_name == "":
-        compute = Compute(instance_type=groups[0].instance_type, instance_count=groups[0].instance_count)
-    trainer = ModelTrainer(
-        training_image=told["image"], role=told["role"], base_job_name=name,
-        compute=compute, distributed=distributed, hyperparameters=told["hyperparameters"],
-        source_code=SourceCode(source_dir="source", entry_script="train.py", requirements="requirements.txt"),
-    )
-    trainer.train(wait=False, logs=False)
-"""
+ASK_V2 = text_of(__file__, "ask_v2")
+ASK_V3 = text_of(__file__, "ask_v3")
 
 
 def group_rows(groups: tuple[InstanceGroup, ...]) -> list[tuple[str, str, int]]:

@@ -21,31 +21,11 @@ from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.resolve.resolver import resolve
 from bakehouse.util.file_lock import exclusive
+from tests.support.data import text_of
 from tests.support.errors import error_text
 from tests.support.wheels import wheel
 
-COMPONENT = """\
-summary: A part of which two variants are Python packages
-releases:
-  - version: "2.0"
-    variants:
-      - name: py${python|tag}
-        matrix: {python: ["3.11", "3.12"]}
-        requires: {python: "${python}"}
-        requirements: ["top==2.0", 'only-old; python_version < "3.12"']
-        lock: locks/2.0-py${python|tag}.txt
-      - name: none
-  - version: "1.0"
-    variants:
-      - name: own-wheel
-        requires: {python: "3.11"}
-        artifacts:
-          wheel:
-            url: https://x.example/needed-9.0-py3-none-any.whl
-            sha256: "1111111111111111111111111111111111111111111111111111111111111111"
-        requirements: ["top==2.0"]
-        lock: locks/1.0.txt
-"""
+COMPONENT = text_of(__file__, "component")
 LOCKED_FILES = ("2.0-py311.txt: 3 packages", "2.0-py312.txt: 2 packages", "1.0.txt: 1 package")
 
 Pin = Callable[..., tuple[str, ...]]

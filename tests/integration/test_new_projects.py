@@ -15,29 +15,13 @@ from bakehouse.catalog.project import find
 from bakehouse.cli import main
 from tests.integration.journeys import Repository, recorded, remove_images
 from tests.integration.ports import kept_port
+from tests.support.data import text_of
 from tests.support.programs import docker
 
 pytestmark = [pytest.mark.engine, pytest.mark.release, pytest.mark.timeout(3600)]
 
 IMAGE = "churn"
-TRAIN = """\
-import lightgbm
-import polars
-import sentence_transformers
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(3):
-    table = polars.DataFrame({"x": [1.0, 2.0, 3.0, 4.0]})
-    loss = model(torch.tensor(table["x"].to_list())[None]).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-print(f"trained on {dist.get_world_size()} ranks with lightgbm {lightgbm.__version__}")
-"""
+TRAIN = text_of(__file__, "train")
 
 
 def test_a_second_release_is_compared_with_the_first(

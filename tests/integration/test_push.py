@@ -28,6 +28,7 @@ from bakehouse.util.oci import Digest
 from tests.integration.ports import kept_port
 from tests.integration.tiny_images import built, passed
 from tests.support import plans
+from tests.support.data import text_of
 from tests.support.programs import started
 from tests.support.proxy import LOST, Forward, Proxy, Reply, Request, error_body
 from tests.support.registry import registry_container
@@ -352,27 +353,7 @@ def test_two_pushes_of_one_image_at_once_make_one_release(
     assert "mpi-cpu: waiting for another push of it on this machine" in push.lines
 
 
-RELEASE = """
-import sys
-from datetime import date
-from pathlib import Path
-from bakehouse.engine import docker
-from bakehouse.ledger import releases
-from bakehouse.publish.record import record_of
-from bakehouse.builder.built_image import BuiltImage
-from tests.support.registry import registry_at
-from bakehouse.builder.pack import Packer
-from bakehouse.publish.push import PushOptions, publish
-from tests.integration.tiny_images import image, passed
-state, built = Path(sys.argv[1]), BuiltImage(image("mpi-cpu"), sys.argv[2], sys.argv[3], 1, "")
-publication = PushOptions(day=date(2026, 11, 20), locks=state / "locks")
-print("begun", flush=True)
-with registry_at(state, int(sys.argv[4])) as registry:
-    packer = Packer(docker.connect(), state)
-    published = publish(built, passed(built), registry, packer, publication, lambda _: None)
-    record = record_of(published, built.image, passed(built), publication.day)
-    releases.append(state / "releases.json", record, state / "locks")
-"""
+RELEASE = text_of(__file__, "release")
 
 
 @pytest.mark.parametrize(

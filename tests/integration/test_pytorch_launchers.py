@@ -25,6 +25,7 @@ from tests.integration import launch_matrix
 from tests.integration.fleet import Fleet
 from tests.integration.jobs import due, each, log_text, run, run_all
 from tests.integration.launches import PYTORCH_LAUNCHES, SMP, STUBS
+from tests.support.data import text_of
 
 # The first test of a run builds the fleet and these images.
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(2400)]
@@ -245,18 +246,7 @@ def test_smp_2_gets_its_parameters_in_ranks_of_torchrun(reports: dict[str, JobRe
     assert "rank 1 of 2 on algo-1, 2 shards" in log_text(reports["smp-2"])
 
 
-ASK_TORCHRUN = """
-import contextlib, io, json, sys
-from torch.distributed.run import parse_args
-ended = []
-for words in json.load(sys.stdin):
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            parse_args(["--nnodes=1", "train.py", *words])
-    except SystemExit:
-        ended.append(words)
-print(json.dumps(ended))
-"""
+ASK_TORCHRUN = text_of(__file__, "ask_torchrun")
 
 
 def test_torchrun_ends_at_the_arguments_that_a_check_reports(fleet: Fleet) -> None:

@@ -20,24 +20,12 @@ from bakehouse.engine.docker import OWNER_LABEL, connect
 from bakehouse.plan.workspace import Workspace
 from tests.integration.projects import Project, base
 from tests.support import feeds
+from tests.support.data import text_of
 from tests.support.programs import BAKE, started
 
 pytestmark = pytest.mark.engine
 
-FAILING = """\
-FROM {base} AS scripts
-RUN mkdir /bin.d && printf 'echo {unique}; exit 3' > /bin.d/make && touch /ran
-
-FROM {base} AS tool
-WORKDIR /work
-RUN --mount=type=secret,id=token cp /run/secrets/token /dev/null && echo {unique} > first
-RUN --network=none --mount=type=bind,from=scripts,source=/bin.d,target=/mnt --mount=type=secret,id=token \\
-    sh /mnt/make
-RUN touch last
-
-FROM {base} AS image
-COPY --link --from=tool /out/ /
-"""
+FAILING = text_of(__file__, "failing")
 
 
 @contextlib.contextmanager

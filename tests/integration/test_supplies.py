@@ -15,27 +15,12 @@ from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.util.oci import Sha256
 from tests.integration.projects import Project, base, host
+from tests.support.data import text_of
 from tests.support.wheels import sha256, wheel
 
 pytestmark = pytest.mark.engine
 
-FETCH = """\
-FROM {base} AS image
-RUN --mount=type=secret,id=mirrors <<"END"
-set -e
-python3 -c '
-import hashlib, sys, urllib.error, urllib.request
-for mirror in open("/run/secrets/mirrors").read().split():
-    try:
-        content = urllib.request.urlopen(f"{{mirror}}/{sha256}/data.bin").read()
-    except urllib.error.HTTPError as error:
-        sys.exit(f"mirror said {{error.code}}")
-    assert hashlib.sha256(content).hexdigest() == "{sha256}"
-    open("/data.bin", "wb").write(content)
-'
-echo {unique}
-END
-"""
+FETCH = text_of(__file__, "fetch")
 INSTALL = """\
 FROM {base} AS image
 COPY {pip} /tmp/{pip}

@@ -17,6 +17,7 @@ from bakehouse.jobs.job_check import check_settings
 from bakehouse.jobs.job_images import find_image
 from bakehouse.jobs.job_spec import JobSpec, check_job
 from bakehouse.plan.workspace import Workspace, open_workspace
+from tests.support.data import text_of
 from tests.support.errors import error_text
 
 ROLE = "arn:aws:iam::123456789012:role/SageMakerRole"
@@ -42,21 +43,7 @@ instance_cont = 2
 [tool.bakehouse.jobs.mistaken.request.ResourceConfig]
 InstanceType = "ml.p4d.24xlarge"
 """
-OWN = """\
-image: pytorch-cpu
-groups:
-  data: {instance_type: ml.c5.18xlarge, instance_count: 2}
-  train: {instance_type: ml.p4d.24xlarge}
-distribution: {mpi: {enabled: true}, instance_groups: [train]}
-hyperparameters: {lr: 1e-3, epochs: 10, name: no, deep: [1, 2], quoted: "10", off: false, nothing: null}
-environment: {NCCL_DEBUG: INFO, EMPTY: ""}
-channels:
-  images: {source: s3://data/images, groups: [data]}
-  labels: {source: here, groups: [train]}
-max_run: 60
-volume_size: 100g
-keep_alive: 0
-"""
+OWN = text_of(__file__, "own")
 DESCRIPTION: dict[str, Any] = {
     "TrainingJobName": "churn-1",
     "TrainingJobArn": "arn:aws:sagemaker:eu-west-1:123456789012:training-job/churn-1",

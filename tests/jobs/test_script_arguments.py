@@ -5,19 +5,9 @@ from pathlib import Path
 import pytest
 
 from bakehouse.jobs.script_arguments import flag_findings
+from tests.support.data import text_of
 
-SCRIPT = """\
-import argparse
-parser = argparse.ArgumentParser()
-parser.add_argument("--use-amp", "-a", action="store_true")
-parser.add_argument("--off", action="store_false")
-parser.add_argument("--either", action=argparse.BooleanOptionalAction)
-parser.add_argument("--lr", type=float, action="store")
-parser.add_argument("--all", action="append")
-parser.add_argument("--plain")
-group.add_argument("--count", action="count")
-other("--no-call-of-argparse", action="store_true")
-"""
+SCRIPT = text_of(__file__, "script")
 
 
 def test_flags_are_found(tmp_path: Path) -> None:

@@ -9,21 +9,9 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.errors import BuildError
 from bakehouse.lock import base_description
 from bakehouse.plan.workspace import open_workspace
+from tests.support.data import text_of
 
-OUTPUT = """\
-ubuntu 22.04
-glibc 2.35
-cuda 12.4.1
-nccl 2.21.5
-nvcc 12.4
-efa 1.34.0
-python 3.11
-pip:torch 2.5.1+cu124
-pip:sagemaker-training 4.8.1
-pip:numpy 1.26.4
-cudnn nonsense
-nccl
-"""
+OUTPUT = text_of(__file__, "output")
 REFERENCE = "registry.example/team/pytorch_gpu:2.5.1-cu124"
 
 

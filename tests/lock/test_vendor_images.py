@@ -21,6 +21,7 @@ from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Selection, open_workspace, select
 from bakehouse.util.oci import split_reference
 from tests.support import own_recipes
+from tests.support.data import text_of
 from tests.support.errors import error_text
 from tests.support.vendors import HUB, Vendors, vendors
 
@@ -165,18 +166,7 @@ error: the digest of `{SMP2}/smdistributed-modelparallel:2.5.1-gpu-py311-cu124` 
 
 hint: log in to AWS with an account that may pull it
 """
-MOVED = """\
-error: the tag of `nvidia/cuda:12.8.1-runtime-ubuntu24.04` has moved
-  --> own/pins.yaml:4:43
-   |
- 4 |   nvidia/cuda:12.8.1-runtime-ubuntu24.04: {old}
-   |                                           {carets}
-  pinned   {old}
-  now      {new}
-  used by  mine
-
-hint: run `bake lock --upgrade mine` to use it, then build and test again
-"""
+MOVED = text_of(__file__, "moved")
 OTHER = "nvidia/cuda:12.8.1-base-ubuntu22.04"
 EFA = "https://efa-installer.amazonaws.com/aws-efa-installer-1.50.0.tar.gz"
 

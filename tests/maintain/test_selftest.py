@@ -16,6 +16,7 @@ from bakehouse.cli import main
 from bakehouse.engine import docker, provision
 from bakehouse.engine.protocol import EngineHost
 from bakehouse.maintain import seconds, selftest
+from tests.support.data import text_of
 from tests.support.fake_engine import FakeEngine, Run
 
 
@@ -152,32 +153,7 @@ def test_the_last_line_of_the_command_is_the_sum(
     assert err == "error: failed: ruff check\n" * failed
 
 
-RUN = r"""
-import subprocess, sys, time
-import pytest
-
-@pytest.fixture(scope="module")
-def shared():
-    time.sleep(0.6)
-
-@pytest.fixture
-def broken():
-    yield
-    raise OSError
-
-def test_passes(shared):
-    busy = "import time\nwhile time.process_time() < 0.6: pass"
-    subprocess.run([sys.executable, "-c", busy])
-
-def test_fails(): assert False
-def test_passes_and_fails(broken): ...
-@pytest.mark.skip("no GPU")
-def test_is_skipped(): ...
-@pytest.mark.xfail(reason="a bug")
-def test_expected(): assert False
-@pytest.mark.release
-def test_of_another_tier(): ...
-"""
+RUN = text_of(__file__, "run")
 
 
 @pytest.mark.parametrize("processes", [0, 2])

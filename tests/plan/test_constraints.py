@@ -6,21 +6,10 @@ from bakehouse.catalog.base_contents import BaseContents
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location
 from bakehouse.plan.planner import constraints
+from tests.support.data import text_of
 from tests.support.trees import IMAGE, SHA, TEMPLATE, Tree
 
-TORCH = """\
-summary: PyTorch
-stage_order: 40
-releases:
-  - version: "2.9.0"
-    variants:
-      - name: cpu-py311
-        requires: {python: "3.11"}
-        recommends: {vision: "*"}
-        artifacts:
-          wheel: {url: "https://example.com/torch-2.9.0%2Bcpu-cp311-cp311-linux_x86_64.whl", sha256: unknown}
-        lock: locks/cpu.txt
-"""
+TORCH = text_of(__file__, "torch")
 VISION = """\
 summary: Image operators
 stage_order: 41

@@ -22,170 +22,14 @@ from bakehouse.plan.planner import make_plan
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.yaml_reader import parse
+from tests.support.data import text_of
 from tests.support.dockerfiles import Instruction, instructions, pairs
 from tests.support.payloads import PAYLOADS, each_payload
 from tests.support.trees import Tree, templates
 
-RECIPE = """\
-summary: @summary=A small image
-name: @name=small
-matrix:
-  axis:
-    - @variable=x1
-  stack:
-    - other: @other_variable=x2
-base:
-  pulled: @base_range=12
-components:
-  python: @range=3.11
-  part: "*"
-variants:
-  part: @pattern=*
-exclude:
-  - @without=python
-packages:
-  - @name_of_package=htop
-  - @package_version=htop=1.0
-environment:
-  A: @value=x
-  @key=K: x
-  AXIS: "${axis}"
-  OTHER: "${other|tag}"
-  LD_LIBRARY_PATH: @library_path_value=/x
-run:
-  - @step=echo x
-  - "echo ${axis}"
-files:
-  - from: @from=note.txt
-    to: @to=/opt/note.txt
-code:
-  directory: @directory=src
-  entry_point: @entry_point=train.py
-requirements: @requirements=own.lock
-user: @user=root
-targets:
-  driver: @driver=550.1
-  instances:
-    - @instance=ml.p3.2xlarge
-status: @status=current
-format: @format=docker
-public_environment:
-  - @public=A
-required:
-  - @required=user_code
-budget:
-  @budget_name=image: 1 GB
-  part: @budget=1 GB
-trim:
-  - @trim=headers
-smoke:
-  entry_point: @smoke_entry_point=train.py
-  hosts: @hosts=1
-  processes: @processes=1
-  launcher: @smoke_launcher=script
-  timeout: @timeout=600
-  expect: @expect=loss
-  hyperparameters:
-    epochs: @hyperparameter=1
-    @hyperparameter_name=rate: x
-  channels:
-    training: @channel=src
-"""
-PART = """\
-summary: @part_summary=A part
-launchers: [@launcher=torchrun]
-builds_on: [python]
-stage_order: @order=60
-layer_order: @layer_order=60
-upstream:
-  pypi: [@project=part]
-  provides:
-    @upstream_provided=thing: @upstream_package=thing
-  without: [@upstream_without=numpy]
-  same:
-    @same_name=python: @same=python
-  skip:
-    @skipped=2.0: @skip_reason=it breaks
-trim:
-  @trim_kind=headers:
-    files: [@trim_files=include/*]
-    reason: @trim_reason=not needed
-    evidence: @evidence=cpu
-    source: @trim_source=https://example.org
-releases:
-  - version: @version=1.0
-    source: @source=https://example.org
-    notes: @notes=x
-    confidence: @confidence=high
-    conflicts:
-      - with: {python: @conflict=<3}
-        reason: @because=it breaks
-        source: @conflict_source=https://example.org
-        confidence: @conflict_confidence=low
-      - {with: {@conflict_name=python: "<3"}, reason: x, source: x}
-    variants:
-      - name: @variant=v1
-        matrix:
-          axis:
-            - @each=x1
-        requires: {python: @requires=*}
-        constraints: {glibc: @constraint=>=2}
-        recommends: {python: @recommends=*}
-        provides:
-          @provided=thing: "1"
-          other: @provided_version=1.0
-        packages: {apt: [@part_apt=curl], dnf: [@part_dnf=jq]}
-        build_packages: [@build_package=gcc]
-        path: [@path=/opt/bin]
-        library_path: [@library_path=/opt/lib]
-        environment:
-          B: @part_value=x
-          EACH: "${axis}"
-          @part_key=L: x
-        entrypoint:
-          - @entrypoint=start
-          - two
-        facts:
-          fact: @fact=x
-        gpu: @gpu=true
-        lock: @lock=own.lock
-        replaces: [@replaces=fsspec]
-        artifacts:
-          a:
-            url: @url=https://example.org/x
-            sha256: @sha256=unknown
-          b:
-            pypi: @pypi=a==1.0
-            file: @file=b.whl
-            sha256: unknown
-          c:
-            debian: @debian=curl=1.0
-            file: @debian_file=c.tar
-            sha256: unknown
-          @artifact=d:
-            url: https://example.org/d
-            sha256: unknown
-            notes: @artifact_notes=x
-"""
-BASE = """\
-summary: @base_summary=A base
-stage_order: 0
-registries:
-  @region=eu-west-1: example.org
-  us-west-2: @host=example.org
-releases:
-  - version: "12"
-    base:
-      image: @image=some/image:1
-      digest: @digest=unknown
-      build_image: @build_image=some/devel:1
-      packages:
-        - @package=curl
-    build_packages:
-      - @base_build_package=gcc
-    provides: {glibc: "2.36"}
-    facts: {pip: @pip=pip3}
-"""
+RECIPE = text_of(__file__, "recipe")
+PART = text_of(__file__, "part")
+BASE = text_of(__file__, "base")
 INSTANCE = """\
 summary: Instance types
 releases:
@@ -201,19 +45,7 @@ releases:
   - version: "3.11"
     path: [/opt/venv/bin]
 """
-TEMPLATE = """\
-{% block build %}
-FROM toolchain AS part
-{% for name, artifact in stage.artifacts.items() %}
-{{ download(artifact, "/tmp/" ~ artifact.file) }}
-{% endfor %}
-RUN <<"END"
-set -e
-echo {{ stage.facts.fact|shell }} {{ version|shell }}
-END
-{{ packages(stage, pip) }}
-{% endblock %}
-"""
+TEMPLATE = text_of(__file__, "template")
 TEMPLATES = templates()
 FILES = {
     "images/small.yaml": RECIPE,

@@ -23,6 +23,7 @@ from bakehouse.registry.local_registry import EmbeddedRegistry, RegistryContaine
 from bakehouse.util import tempdir
 from tests.integration.ports import kept_port
 from tests.support.daemons import ENGINE
+from tests.support.data import text_of
 from tests.support.fake_engine import FakeEngine, Run
 
 
@@ -49,29 +50,7 @@ def test_a_full_disk_is_named() -> None:
     assert EmbeddedRegistry(Path("/proc"), 5051, no_container).known_problems() == (reason,)
 
 
-DOCKER = """\
-#!{python}
-import http.server, json, os, sys
-arguments = sys.argv[1:]
-with open({asked!r}, "a") as asked:
-    print(json.dumps([arguments, sorted(name for name in os.environ if "REGISTRY_" in name)]), file=asked)
-if arguments[0] != "run":
-    sys.exit("inspect" in arguments)
-values = dict(zip(arguments, arguments[1:]))
-name, _, headers = values["--env"].partition("=")
-assert name == "REGISTRY_HTTP_HEADERS"
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        for name, [value] in json.loads(headers).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-    def log_message(self, *_):
-        pass
-host, port, _ = values["--publish"].split(":")
-http.server.HTTPServer((host, int(port)), Handler).serve_forever()
-"""
+DOCKER = text_of(__file__, "docker")
 
 
 def engine(*, shares_files: bool) -> FakeEngine:

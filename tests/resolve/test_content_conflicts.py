@@ -6,6 +6,7 @@ from bakehouse.evidence.image_state import ImageState
 from bakehouse.pipeline import image_page
 from bakehouse.pipeline.image_page import ImagePage
 from bakehouse.resolve.phrases import warnings_text
+from tests.support.data import text_of
 from tests.support.trees import Tree
 
 VENDOR = """\
@@ -16,19 +17,7 @@ releases:
     base: {image: "vendor.example/training:1", digest: unknown}
     provides: {fabric: "1.49.0", plugin: "1.20.0", nccl: "2.28.9", mpi: "4.1.7"}
 """
-FABRIC = """\
-summary: The fabric's installer
-stage_order: 20
-releases:
-  - version: "1.50.0"
-    provides: {mpi: "4.1.8"}
-  - version: "1.49.0"
-    provides: {plugin: "1.20.0"}
-    conflicts:
-      - {with: {nccl: "*"}, reason: its plugin hangs, source: "https://fabric.example/notes"}
-      - {with: {mpi: "*"}, reason: its own MPI is not recorded, source: "https://fabric.example/notes"}
-      - {with: {torch: ">=2.9"}, reason: it crashes, source: "https://fabric.example/torch"}
-"""
+FABRIC = text_of(__file__, "fabric")
 PLUGIN = """\
 summary: The plugin, compiled
 stage_order: 21

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from bakehouse.catalog.project import HOME
 from bakehouse.trust.keys import PASSPHRASE, PublicKey
+from tests.support.data import text_of
 from tests.support.ecr import moto_server
 from tests.support.file_server import FileServer, serving
 from tests.support.index_server import metadata, put_index
@@ -113,47 +114,8 @@ class Child:
         return {name for name, value in self.environment.items() if value != inherited.get(name)}
 
 
-HOOK = '''\
-"""Records all programs that this process starts: no polling misses one."""
-import json, os, sys
-
-def _record(event, arguments):
-    if event == "subprocess.Popen":
-        program, command, directory, environment = arguments
-    elif event in ("os.exec", "os.posix_spawn"):
-        program, command, environment = arguments
-    else:
-        return
-    if isinstance(command, (str, bytes)):
-        command = [command]
-    variables = {os.fsdecode(name): os.fsdecode(value) for name, value in (environment or os.environ).items()}
-    line = json.dumps([[os.fsdecode(word) for word in command], variables]) + "\\n"
-    file = os.open(os.environ["CANARY_CHILDREN"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(file, line.encode())
-    os.close(file)
-
-sys.addaudithook(_record)
-'''
-_RUN = """\
-import json, os, sys, traceback
-from pathlib import Path
-from bakehouse.cli.main import main
-output = sys.argv[1]
-for number, words in enumerate(json.load(sys.stdin)):
-    file = os.open(Path(output, str(number)), os.O_WRONLY | os.O_CREAT)
-    os.dup2(file, 1), os.dup2(file, 2), os.close(file)
-    sys.argv = ["bake", *words]
-    code = 0
-    try:
-        main()
-    except SystemExit as end:
-        code = end.code
-    except BaseException:
-        traceback.print_exc()
-        code = -1
-    sys.stdout.flush(), sys.stderr.flush()
-    Path(output, f"{number}.code").write_text(str(code))
-"""
+HOOK = text_of(__file__, "hook")
+_RUN = text_of(__file__, "run")
 
 
 @dataclass(frozen=True, slots=True)

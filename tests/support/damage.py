@@ -2,6 +2,7 @@
 
 from random import Random
 
+from tests.support.data import text_of
 from tests.support.trees import IMAGE
 
 RICH = (
@@ -16,26 +17,7 @@ requirements: own.lock
 exclude: [cuda]
 """
 )
-PART = """\
-summary: A part
-stage_order: 5
-launchers: [mpirun]
-builds_on: [debian]
-packages: [curl]
-path: [/opt/bin]
-entrypoint: [start]
-environment: {A: "1"}
-facts: {make: all}
-releases:
-- version: "1.0"
-  lock: own.lock
-  requires: {glibc: "2.36"}
-  provides: {cuda: "13.0"}
-  variants:
-  - name: upstream
-    gpu: true
-    artifacts: {a: {url: "https://example.org/a", sha256: unknown, confidence: low}}
-"""
+PART = text_of(__file__, "part")
 ODD: list[object] = [
     *("", None, [], {}, [[]], [{}], {"a": {"b": []}}, {"": ""}, -1, 0, True, "9" * 30, "x" * 300, "a\nb"),
     *("*", "unknown", "..", ".", "/", "a/b", "a b", "é", "'", '"', "${A}", "src", "===x", ">=2,<1"),

@@ -5,19 +5,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-_PROJECT = """\
-[build-system]
-requires = ["setuptools"]
-build-backend = "setuptools.build_meta"
+from tests.support.data import text_of
 
-[project]
-name = "own-lib"
-version = "{version}"
-dependencies = ["six"]
-
-[tool.setuptools]
-packages = ["own_lib"]
-"""
+_PROJECT = text_of(__file__, "project")
 
 
 def git(directory: Path, *words: str) -> str:

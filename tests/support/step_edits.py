@@ -6,51 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bakehouse.plan.step_keys import StepKey, file_content, read_steps
+from tests.support.data import text_of
 
 NAMES = ("one", "two", "three", "four", "five", "six")
 """Steps that write a random number to `/id/NAME`, which is new each time that BuildKit runs them."""
-TEXT = """\
-# The head
-FROM scratch AS inputs
-COPY --chmod=755 inputs/ /
-
-FROM {base} AS base
-RUN mkdir -m 777 /id /out
-FROM base AS tools
-ENV COLOR=red SIZE="two words"
-ENV LAYERS=a:$PATH
-ARG MODE=fast
-WORKDIR /work
-RUN --mount=type=bind,from=inputs,source=/bin/run,target=/mnt/run \\
-    --mount=type=bind,from=inputs,source=/lists/mounted.txt,target=/mnt/list.txt \\
-    --mount=type=secret,id=ca --mount=type=secret,id=pip,target=/etc/pip.conf \\
-    echo "$COLOR" 'a  b' && \\
-    cat /proc/sys/kernel/random/uuid > /id/one
-
-FROM tools AS lib
-COPY --from=inputs /lists/copied.txt /out/copied.txt
-RUN --network=none cat /proc/sys/kernel/random/uuid > /id/two
-RUN <<"END"
-# a comment of the script
-echo 'it  counts'
-cat /proc/sys/kernel/random/uuid > /id/three
-cp /id/three /out/three
-END
-
-FROM base AS image
-COPY files/ /own/
-RUN --mount=type=bind,from=lib,source=/out,target=/mnt cat /proc/sys/kernel/random/uuid > /id/four
-COPY --link --from=lib /out/ /opt/
-RUN ["/bin/sh", "-c", "cat /proc/sys/kernel/random/uuid > /id/five"]
-USER 1234
-RUN cat /proc/sys/kernel/random/uuid > /id/six
-LABEL title="an image"
-CMD ["sh"]
-
-FROM scratch AS ids
-COPY --from=lib /id/ /
-COPY --from=image /id/ /
-"""
+TEXT = text_of(__file__, "text")
 FILES = {
     "inputs/bin/run": "#!/bin/sh\n",
     "inputs/lists/mounted.txt": "mounted\n",

@@ -7,24 +7,13 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
+from tests.support.data import text_of
 from tests.support.sdists import sdist
 from tests.support.wheels import sha256, wheel
 
 SCRIPT = HOME / "templates/bin/build-sdists"
 PROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-BACKEND = """\
-import zipfile
-import {module}
-
-def build_wheel(directory, settings=None, metadata_directory=None):
-    name, info = "{name}-1.0-py3-none-any.whl", "{name}-1.0.dist-info"
-    with zipfile.ZipFile(directory + "/" + name, "w") as archive:
-        archive.writestr("{name}.py", "VERSION = " + repr({module}.__version__))
-        archive.writestr(info + "/METADATA", "Metadata-Version: 2.1\\nName: {name}\\nVersion: 1.0\\n")
-        archive.writestr(info + "/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-        archive.writestr(info + "/RECORD", "")
-    return name
-"""
+BACKEND = text_of(__file__, "backend")
 
 
 @pytest.fixture

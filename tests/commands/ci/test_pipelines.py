@@ -28,6 +28,7 @@ from bakehouse.errors import Problems, UsageError
 from bakehouse.plan import workspace
 from bakehouse.util.toml_table import TomlTable
 from tests.support import own_recipes, pipelines
+from tests.support.data import text_of
 from tests.support.git_repository import commit, git
 from tests.support.iam import allows
 from tests.support.pipelines import ACTIONS, CodeBuild, CommandError, GitHub, GitLab, Job, Machines
@@ -109,46 +110,7 @@ releases:
   - version: "1.0"
     source: https://example.org/tool
 """
-BAKE = """\
-# A stub of bake that records how it is called.
-echo "$@" >> "$STUB_LOG"
-case "$*" in
-    *"--missing candidate"*) if [ -n "$STUB_PUBLISHED" ]; then exit; fi ;;
-    *"--missing release"*) if [ -n "$STUB_NO_LEDGER" ]; then exit 1; fi ;;
-esac
-for last in "$@"; do :; done
-case "$*" in
-    *--names)
-        [ -z "$STUB_NOTHING" ] || exit 0
-        for word in "$@"; do
-            case "$word" in plan) ;; --*) break ;; *) echo "$word" ;; esac
-        done ;;
-    "lint "*)
-        mkdir -p build/ci
-        echo '{"version": "2.1.0"}' > build/ci/lint.sarif
-        [ -z "$STUB_MISTAKE" ] ;;
-    "smoke "*)
-        mkdir -p build/smoke/tiny
-        echo '<testsuite/>' > build/smoke/tiny/junit.xml
-        case "$*" in *--report*) echo {} > "$last" ;; esac
-        case "$*" in *--on*|*--gpus*) [ "$2" != "$STUB_FAILING" ] ;; esac ;;
-    "promote "*) [ "$2" != "$STUB_FAILING" ] ;;
-    "uri "*) echo "registry/$2@sha256:1" ;;
-    "lock "*--upgrade)
-        mkdir -p mine/apt
-        echo new > mine/apt/bookworm.packages
-        eval "$STUB_FOREIGN_CODE" ;;
-    "update "*)
-        echo newer > mine/components/tool/component.yaml
-        echo "tool 2.0; made from 1.0"
-        [ -z "$STUB_UPDATE_FAILS" ] ;;
-    "diff "*) [ -z "$STUB_BROKEN_BASE" ] ;;
-    "releases "*--notes) echo "## $2" ;;
-    "report "*)
-        mkdir -p build/report
-        echo page > build/report/index.html ;;
-esac
-"""
+BAKE = text_of(__file__, "bake")
 
 
 @pytest.fixture

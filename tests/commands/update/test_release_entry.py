@@ -8,26 +8,9 @@ from bakehouse.catalog.component import Component
 from bakehouse.commands.update.release_draft import read_copy
 from bakehouse.commands.update.release_entry import entry_text, insert, read_entry, with_version
 from bakehouse.errors import BuildError
+from tests.support.data import text_of
 
-COMMENTED = """\
-summary: A library
-releases:
-  # The newest
-  - version: 1.10  # the first with kernels
-    source: "https://example.org/1.10#notes"
-# - version: "1.9"
-    notes: |
-      # Kernels
-      They are slow.
-
-      # Other
-    environment: {LEVEL: 3.10, MODE: 'fast # not slow'}  # as upstream
-    # Below the defaults
-  - version: "1.0"
-    source: https://example.org/1.0
-# The end
-layer_order: 3
-"""
+COMMENTED = text_of(__file__, "commented")
 NEW = """\
   - version: "1.11"
     source: "https://example.org/1.11#notes"

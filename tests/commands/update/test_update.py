@@ -23,50 +23,15 @@ from bakehouse.errors import BuildError, EngineError, Problems, UsageError
 from bakehouse.pipeline import render
 from bakehouse.plan.workspace import Workspace, read_templates, select_kept
 from tests.support import own_recipes
+from tests.support.data import text_of
 from tests.support.file_server import FileServer, serving
 from tests.support.git_repository import commit, git
 from tests.support.index_server import metadata, put_index, put_page, wheel_file
 from tests.support.payloads import PAYLOADS
 
 LINUX = "manylinux_2_28_x86_64"
-COMPONENT = """\
-summary: A fast library
-stage_order: 50
-upstream: {pypi: [fast-lib], provides: {quick: quick-lib}, skip: {"3.0.0": it does not start}}
-# Of every release
-releases:
-  # The first one
-  - version: "1.0.0"
-    source: https://example.org/fast/1.0.0
-    notes: slow at first
-    confidence: medium
-    requires: {glibc: ">=2.17", grid: "==1.*"}
-    conflicts:
-      - with: {quick: "<2"}
-        reason: it hangs
-        source: https://example.org/issues/1
-    variants:
-      # Not for 3.12
-      - name: py${python|tag}
-        matrix: {python: ["3.11", "3.13"]}
-        requires: {python: "${python}"}
-        provides: {quick: "1.0"}
-        facts: {option: "-O2"}
-        requirements: ["fast-lib==1.0.0", 'other; python_version < "3"']
-        lock: locks/1.0.0-py${python|tag}.txt
-"""
-GRID = """\
-summary: A grid
-stage_order: 45
-upstream: {pypi: [grid-lib]}
-releases:
-  - version: "2.1.0"
-    source: https://example.org/grid
-    lock: locks/2.1.0.txt
-  - version: "1.0.0"
-    source: https://example.org/grid
-    lock: locks/1.0.0.txt
-"""
+COMPONENT = text_of(__file__, "component")
+GRID = text_of(__file__, "grid")
 DEBIAN = """\
 summary: Debian
 stage_order: 0
@@ -89,19 +54,7 @@ summary: An image
 base: {debian: "12"}
 components: {python: "3.13", fast: "*"}
 """
-NEW = """\
-  - version: "1.1.1"
-    source: https://example.org/fast/1.1.1
-    requires: {glibc: ">=2.28", grid: ">=2.0,<2.2"}
-    variants:
-      - name: py${python|tag}
-        matrix: {python: ["3.13"]}
-        requires: {python: "${python}"}
-        provides: {quick: "2.5"}
-        facts: {option: "-O2"}
-        requirements: ["fast-lib==1.1.1", 'other; python_version < "3"']
-        lock: locks/1.1.1-py${python|tag}.txt
-"""
+NEW = text_of(__file__, "new")
 REPORT = f"""\
 fast 1.1.1, released on 2026-11-02; made from 1.0.0
 {"".join(f"+ {line}" for line in NEW.splitlines(keepends=True))}\
@@ -517,19 +470,7 @@ def test_a_matrix_of_several_variables_is_left_to_a_person(workspace: Workspace,
     ]
 
 
-VARIANTS = """\
-    variants:
-      - name: py311
-        requires: {python: "3.11"}
-        provides: {quick: "1.0"}
-        notes: for old hosts
-        confidence: low
-        lock: locks/1.0.0-py311.txt
-      - name: py313
-        requires: {python: "3.13"}
-        provides: {quick: "1.0"}
-        lock: locks/1.0.0-py313.txt
-"""
+VARIANTS = text_of(__file__, "variants")
 TWO_VARIANTS = COMPONENT.partition("    variants:\n")[0] + VARIANTS
 
 
@@ -832,20 +773,7 @@ def test_since_a_day_an_upstream_without_dates_gives_all_newer_releases(
     assert grid.remarks == ("older patch releases were left out: 1.1; `--since` includes them",)
 
 
-GRID_ARCHIVE = """\
-summary: A grid
-stage_order: 45
-upstream: {upstream}
-releases:
-  - version: "1.0"
-    source: https://example.org/grid/v1.0
-    artifacts:
-      source:
-        url: {server}/grid-1.0.tar.gz
-        notes: The checksum that Spack's recipe has
-        sha256: {zeros}
-        bytes: 7
-"""
+GRID_ARCHIVE = text_of(__file__, "grid_archive")
 
 
 def with_archive(workspace: Workspace, server: FileServer, upstream: str) -> Workspace:

@@ -14,44 +14,11 @@ from bakehouse.plan.workspace import Workspace
 from tests.commands.update import page_recorder
 from tests.commands.update.catalogue_cut import COMPONENTS, cut_workspace, newer_than
 from tests.commands.update.page_recorder import addresses, record
+from tests.support.data import text_of
 from tests.support.file_server import FileServer, serving
 
 PAGES = Path(__file__).with_name("recorded") / "pages"
-PROPOSALS = """\
-efa 1.47.0, released on 2026-01-29; made from 1.46.0
-+   - version: "1.47.0"
-+     source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-changelog.html
-+     constraints: {{ubuntu: ">=22.04,<26.04", debian: ">=11,<14", nccl: ">=2.17.1,<2.29", cuda: ">=12"}}
-+     provides: {{libfabric: "2.4.0", aws-ofi-nccl: "1.18.0"}}
-+     library_path: [/opt/amazon/ofi-nccl/lib]
-+     conflicts:
-+       - with: {{nccl: "*"}}
-+         reason: the plugin it brings, aws-ofi-nccl 1.17.2, loses host memory in jobs that run long
-+         source: https://github.com/aws/aws-ofi-nccl/blob/v1.18.0/RELEASENOTES.md
-+         confidence: low
-+       - with: {{nccl: "2.28.9"}}
-+         reason: {unknown}
-+         source: https://github.com/aws/aws-ofi-nccl/issues/1055
-+         confidence: low
-+     artifacts:
-+       installer:
-+         url: https://efa-installer.amazonaws.com/aws-efa-installer-1.47.0.tar.gz
-+         sha256: 2df4201e046833c7dc8160907bee7f52b76ff80ed147376a2d0ed8a0dd66b2db
-+     variants:
-+       - {{name: openmpi4, provides: {{open-mpi: "4.1.7"}}, facts: {{mpi: openmpi4}}}}
-+       - {{name: openmpi5, provides: {{open-mpi: "5.0.9"}}, facts: {{mpi: openmpi5}}}}
-  provides.libfabric     2.4.0 (was 2.3.1)     {url}/efa.txt
-  provides.aws-ofi-nccl  1.18.0 (was 1.17.2)   {url}/efa.txt
-  provides.open-mpi      5.0.9 (was 5.0.8)     {url}/efa.txt
-  artifacts.installer    sha256 2df4201e0468…  {url}/efa.checksums.txt
-  check: source https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-changelog.html was not opened
-  check: conflict with nccl * is taken over from 1.46.0; {about}
-  check: conflict with nccl 2.28.9 is taken over from 1.46.0; {about}
-  check: as in 1.46.0: constraints.ubuntu, constraints.debian, constraints.nccl, constraints.cuda, facts.mpi
-  check: it provides aws-ofi-nccl 1.18.0, which the catalogue leaves out: {skipped}
-  resolves on: debian, nvidia-cuda, aws-smp2, aws-dlc-tensorflow, aws-dlc-pytorch
-  images: none would change
-"""
+PROPOSALS = text_of(__file__, "proposals")
 UNKNOWN = (
     "it is not known whether the plugin it brings, aws-ofi-nccl 1.17.2, works with NCCL 2.28.9; "
     "its release notes name 2.28.7, and one report has deadlocks"
