@@ -4,15 +4,21 @@ How far an image was made is that of its committed keys, so that a list renders 
 """
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from bakehouse.catalog import cache
-from bakehouse.catalog.project import HOME
+from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.evidence.image_state import ImageState, image_state, known_layers, state_of
+from bakehouse.evidence.step_layers import check_file
 from bakehouse.plan import image_keys
+from bakehouse.plan.image_layer import KEY_DIGITS
 from bakehouse.plan.workspace import Workspace, plan_resolutions, select_own
+from bakehouse.util.files import is_file, read_text
 from bakehouse.util.format import format_table
+from bakehouse.util.hashing import key_of
+from bakehouse.util.oci import ContentId
 
 Json = dict[str, Any]
 Facts = dict[str, tuple[Json, bool]]
@@ -24,24 +30,65 @@ def report(workspace: Workspace, recipes: Sequence[Recipe]) -> list[Json]:
     project = workspace.project
     if workspace.kept and len(recipes) == len(workspace.recipes):
         settings = (workspace.kept.digest, str(project.region))
-        below = [
-            HOME / "templates",
-            *(root / name for root in project.recipe_roots for name in ("apt", "bases")),
-        ]
-        facts = cache.derived("images", settings, lambda: _facts(workspace, recipes), below)
+        facts = cache.derived("images", settings, lambda: _facts(workspace, recipes), _below(project))
     else:
         facts = _facts(workspace, recipes)
     possible = [recipe for recipe in recipes if facts[recipe.name][1]]
     states = image_states(workspace, possible)
+    tested = _tested(workspace, possible)
     return [
         {
             **facts[recipe.name][0],
             "committed": project.commits(recipe.name),
             "run": states[recipe.name].level.value if recipe.name in states else None,
+            "tested": tested.get(recipe.name) or None,
             "reproducible": not states[recipe.name].differ if recipe.name in states else None,
         }
         for recipe in recipes
     ]
+
+
+def _tested(workspace: Workspace, recipes: Sequence[Recipe]) -> dict[str, str]:
+    """Return the results of checks of images that may have some, as text; only these are planned."""
+    project, layers = workspace.project, known_layers(workspace.project)
+    committed = project.images / "checks.txt"
+    text = read_text(committed, errors="replace") if is_file(committed) else ""
+    named = {line.partition(" ")[0] for line in text.splitlines()}
+    keys = image_keys.read(project.images) if layers else {}
+    own = {recipe.name for recipe in select_own(workspace).recipes} if layers else ()
+    kept: dict[str, list[str]] = {}
+    for recipe in recipes:
+        known = keys.get(recipe.name)
+        rows = layers.get((known.key[:KEY_DIGITS], recipe.platform), ()) if known else ()
+        paths = [check_file(project.state, ContentId(row.digest)) for row in rows]
+        results = [read_text(path, errors="replace") for path in paths if is_file(path)]
+        # The key of an own image without a committed one is that of the plan
+        if results or (rows and recipe.name in named) or (not known and recipe.name in own):
+            kept[recipe.name] = results
+
+    def compute() -> dict[str, str]:
+        from bakehouse.evidence import page_rows
+        from bakehouse.pipeline.image_docs import resolved
+
+        checks = page_rows.read(project)
+        resolutions = [*filter(None, (resolved(workspace.recipes[name], workspace) for name in kept))]
+        return {
+            image.name: page_rows.page_checks(project, image, layers, checks, committed=False).summary
+            for image in plan_resolutions(workspace, resolutions).images
+        }
+
+    if not kept:
+        return {}
+    if not workspace.kept or not keys.keys() >= kept.keys():
+        return compute()
+    settings = (workspace.kept.digest, str(project.region), key_of(text, kept))
+    return cache.derived("tested", settings, compute, _below(project))
+
+
+def _below(project: ProjectSettings) -> list[Path]:
+    """Return the directories that plans depend on, apart from recipes and components."""
+    locks = (root / name for root in project.recipe_roots for name in ("apt", "bases"))
+    return [HOME / "templates", *locks]
 
 
 def listing(own: Sequence[Recipe], others: Sequence[Recipe], differ: Collection[str] = ()) -> str:

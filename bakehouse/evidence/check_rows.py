@@ -13,6 +13,7 @@ from pathlib import Path
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult, age_of
 from bakehouse.errors import SmokeError
+from bakehouse.evidence.step_layers import check_file
 from bakehouse.util import file_format
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import read_bytes, write_whole
@@ -28,7 +29,7 @@ Rows = tuple[CheckResult, ...]
 
 def load(state: Path, content: ContentId) -> Rows:
     """Return the results of an image's checks. Raises SmokeError if they cannot be read."""
-    path = _path(state, content)
+    path = check_file(state, content)
     try:
         document = parse_json(read_bytes(path))
         file_format.require_known(document, _FORMAT)
@@ -49,7 +50,7 @@ def load(state: Path, content: ContentId) -> Rows:
 
 def record(state: Path, content: ContentId, new: Iterable[CheckResult]) -> None:
     """Add results of an image's checks."""
-    path = _path(state, content)
+    path = check_file(state, content)
     with exclusive(path.with_suffix(".lock")):
         rows = merge((*load(state, content), *(row for row in new if row.key)))
         document = file_format.numbered({"rows": [*map(asdict, rows)]}, _FORMAT)
@@ -72,7 +73,3 @@ def merge(rows: Iterable[CheckResult]) -> Rows:
 def _rank(row: CheckResult) -> tuple[bool, datetime, int, str]:
     is_result = row.outcome is not Outcome.NOT_TESTED
     return is_result, datetime.fromisoformat(row.date), _PRECEDENCE.index(row.outcome), repr(row)
-
-
-def _path(state: Path, content: ContentId) -> Path:
-    return state / "checks" / f"{content.removeprefix('sha256:')}.json"

@@ -21,12 +21,12 @@ from bakehouse.cluster.check_keys import (
 from bakehouse.cluster.smoke_report import CheckResult, Setup, age_of, transport_of
 from bakehouse.evidence import check_rows
 from bakehouse.plan.model import Image
-from bakehouse.util.format import first_names
+from bakehouse.util.format import first_names, format_count
 from bakehouse.util.oci import ContentId
 
 MAX_AGE = timedelta(days=30)
 """Age up to which `promote` accepts results: the hosts and drivers of images change."""
-_ORDER = (Outcome.NOT_TESTED, Outcome.PASSED, Outcome.FAILED)
+OUTCOMES = (Outcome.NOT_TESTED, Outcome.PASSED, Outcome.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,16 @@ class KnownChecks:
 
     @property
     def summary(self) -> str:
-        """The results as text: `tested 20 of 22; missing: mpi_2x2`."""
+        """The results as text: `20 of 22 checks; missing: mpi_2x2`; empty without a result."""
         outcomes: dict[str, Outcome] = {}
         for check in self.checks:
             name = program_of(check.name)
-            outcomes[name] = max(outcomes.get(name, check.outcome), check.outcome, key=_ORDER.index)
+            outcomes[name] = max(outcomes.get(name, check.outcome), check.outcome, key=OUTCOMES.index)
         counts = Counter(outcomes.values())
         if not (counts[Outcome.PASSED] or counts[Outcome.FAILED]):
             return ""
         known = counts[Outcome.PASSED] + counts[Outcome.FAILED]
-        parts = [f"tested {known} of {len(outcomes) + len(self.missing)}"]
+        parts = [f"{known} of {format_count(len(outcomes) + len(self.missing), 'check')}"]
         failed = [name for name, outcome in outcomes.items() if outcome is Outcome.FAILED]
         parts += [f"failed: {first_names(failed)}"] if failed else []
         parts += [f"missing: {first_names(self.missing)}"] if self.missing else []
@@ -137,7 +137,7 @@ def known_checks_by(
     ]
     programs = {program_of(row.name) for row in current}
     current += [row for row in rows if row not in current and _is_long(row, image)]
-    results = {row.name: row for row in sorted(current, key=lambda row: _ORDER.index(row.outcome))}
+    results = {row.name: row for row in sorted(current, key=lambda row: OUTCOMES.index(row.outcome))}
     checks: list[CheckResult] = []
     missing = []
     for name in dict.fromkeys(name for of_setup in known.values() for name in of_setup):

@@ -4,12 +4,14 @@ from collections.abc import Iterable
 from difflib import unified_diff
 from pathlib import Path
 
-from bakehouse.builder import run_log
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import StaleError
-from bakehouse.evidence import step_layers
+from bakehouse.evidence import page_rows, run_records, step_layers
 from bakehouse.evidence.image_state import ImageState, known_layers, state_of
+from bakehouse.evidence.page_rows import PageRows, page_checks
+from bakehouse.evidence.run_records import Run, earlier_test
+from bakehouse.evidence.step_layers import RowsByKey
 from bakehouse.ledger import image_uris, releases
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline.image_page import ImagePage, page
@@ -39,10 +41,8 @@ def collect_rows(
     committed results count.
     """
     project = workspace.project
-    runs = run_log.load_runs(project.images)
-    layers = known_layers(project, committed=committed)
-    if not committed:
-        runs = run_log.merge_runs(runs, run_log.load_runs(project.state))
+    layers, checks = known_layers(project, committed=committed), page_rows.read(project)
+    earlier = run_records.read(project.images)
     given = {resolution.recipe.name: resolution for resolution in resolutions}
     planned = {image.name: image for image in images}
     by_recipe = [(recipe, given.get(recipe.name) or resolved(recipe, workspace)) for recipe in recipes]
@@ -53,11 +53,24 @@ def collect_rows(
             recipe,
             resolution,
             state_of(planned[recipe.name], layers) if resolution else ImageState(0),
-            run_log.smoke_run(planned[recipe.name], runs) if resolution else None,
+            _tested(project, planned[recipe.name], layers, checks, earlier, committed) if resolution else "",
             project.commits(recipe.name),
         )
         for recipe, resolution in by_recipe
     )
+
+
+def _tested(
+    project: ProjectSettings,
+    image: Image,
+    layers: RowsByKey,
+    checks: PageRows,
+    earlier: dict[str, Run],
+    committed: bool,
+) -> str:
+    """Return the results of checks as text."""
+    state = page_checks(project, image, layers, checks, committed=committed)
+    return state.summary or earlier_test(image, earlier)
 
 
 def resolved(recipe: Recipe, workspace: Workspace) -> Resolution | None:
@@ -69,12 +82,12 @@ def resolved(recipe: Recipe, workspace: Workspace) -> Resolution | None:
 
 
 def pages(workspace: Workspace, images: Iterable[Image]) -> tuple[RenderedFile, ...]:
-    """Return the page of each image, with the runs and releases that are recorded below `images/`.
+    """Return the page of each image, with the results and releases that are recorded below `images/`.
 
     Releases in a registry of this machine are left out, because readers of the page cannot pull them.
     """
-    directory = workspace.project.images
-    runs, layers = run_log.load_runs(directory), known_layers(workspace.project, committed=True)
+    project = workspace.project
+    layers, checks = known_layers(project, committed=True), page_rows.read(project)
     return tuple(
         RenderedFile(
             f"{image.name}/{PAGE}",
@@ -82,8 +95,8 @@ def pages(workspace: Workspace, images: Iterable[Image]) -> tuple[RenderedFile, 
                 ImagePage(
                     image,
                     state_of(image, layers),
-                    _shared_release(workspace.project, image.name),
-                    run_log.smoke_run(image, runs),
+                    _shared_release(project, image.name),
+                    page_checks(project, image, layers, checks, committed=True),
                 )
             ).encode(),
         )
@@ -104,30 +117,26 @@ def update_pages(workspace: Workspace, images: Iterable[Image]) -> None:
             write_whole(path, file.content.decode())
 
 
-def record_runs(workspace: Workspace) -> None:
-    """Copy the runs of this machine to `images/`, in a project that keeps the table."""
-    project = workspace.project
-    if _is_kept(_path(workspace)):
-        run_log.record_runs(project.images, run_log.load_runs(project.state), project.state / "locks")
-
-
-def write_layers(workspace: Workspace, images: Iterable[Image], report: Reporter) -> None:
-    """Copy the layers of steps of all images to `images/`, in a project that keeps the table."""
-    project = workspace.project
+def write_results(workspace: Workspace, images: Iterable[Image], report: Reporter) -> None:
+    """Copy layers of steps and results of checks to `images/`, in a project that keeps the table."""
+    project, images = workspace.project, tuple(images)
     if not _is_kept(_path(workspace)):
         return
     rows = step_layers.asked(step_layers.read(project.images) | step_layers.read(project.state), images)
-    path = project.images / step_layers.FILE
-    if not rows and not is_file(path):
-        return
-    text = step_layers.text_of(rows)
-    if not is_file(path) or read_text(path) != text:
-        write_whole(path, text)
-        report(f"wrote images/{step_layers.FILE}")
+    texts = {
+        step_layers.FILE: step_layers.text_of(rows) if rows else "",
+        page_rows.FILE: page_rows.text(project, images, step_layers.by_key(rows)),
+    }
+    for name, text in texts.items():
+        path = project.images / name
+        if (text or is_file(path)) and not (is_file(path) and read_text(path) == text):
+            write_whole(path, text)
+            report(f"wrote images/{name}")
     attributes = project.images / ".gitattributes"
     lines = read_text(attributes, errors="replace") if is_file(attributes) else ""
-    if step_layers.ATTRIBUTES not in lines:
-        write_whole(attributes, f"{lines}{step_layers.ATTRIBUTES}")
+    unions = (f"{name} merge=union\n" for name, text in texts.items() if text)
+    if missing := [line for line in unions if line not in lines]:
+        write_whole(attributes, "".join([lines, *missing]))
 
 
 def write_table(

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bakehouse.builder.run_log import SmokeRun
 from bakehouse.evidence.image_state import ImageState, Level
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.dockerfile import PAGE_BANNER
 from bakehouse.plan.model import Image
@@ -35,7 +35,7 @@ class ImagePage:
     state: ImageState
     release: ReleaseRecord | None
     """The current release in a registry that readers of the page can reach."""
-    smoke: SmokeRun | None = None
+    checks: KnownChecks
 
 
 def page(content: ImagePage) -> str:
@@ -103,9 +103,8 @@ def _tests(content: ImagePage) -> str:
         facts.append(f"{_RUN[state.level]} {format_names(state.stubs)}".rstrip())
     if state.differ:
         facts.append("not reproducible: a step gave different layers")
-    if smoke := content.smoke:
-        names = f": {format_names(smoke.failed)}" if smoke.failed else ""
-        facts.append(f"smoke test of {smoke.date}: {smoke.summary}{names}")
+    if summary := content.checks.summary:
+        facts.append(f"smoke test: {summary}, since {content.checks.date[:10]}")
     if release:
         passed = sum(check.outcome == "passed" for check in release.checks)
         facts.append(f"the released image passed {format_count(passed, 'smoke check')}")

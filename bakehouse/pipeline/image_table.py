@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bakehouse.builder.run_log import SmokeRun
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.evidence.image_state import ImageState, Level
 from bakehouse.pipeline.image_page import markdown_table
@@ -33,14 +32,10 @@ class ImageRow:
     recipe: Recipe
     resolution: Resolution | None
     state: ImageState
-    smoke: SmokeRun | None = None
+    tested: str = ""
+    """Results of its checks as text; empty without one."""
     is_committed: bool = True
     """Its rendered files are committed, and not only its key."""
-
-    @property
-    def run(self) -> str:
-        """How far it was run, as text."""
-        return f"{self.state.text}; {self.smoke.summary}" if self.smoke else self.state.text
 
     @property
     def versions(self) -> dict[str, str] | None:
@@ -68,17 +63,20 @@ def table(rows: Iterable[ImageRow]) -> str:
         families.setdefault(row.recipe.family, []).append(row)
     states = [row.state for family in families.values() for row in family]
     counts = _counts(state.level for state in states)
+    if tested := sum(bool(row.tested) for family in families.values() for row in family):
+        counts += f"; {tested} tested"
     if differ := sum(bool(state.differ) for state in states):
         counts += f"; {differ} not reproducible"
     images = format_count(len(states), "image")
     recipes = format_count(len(families), "recipe")
     blocks = [
         f"{BANNER}\n\n# Images\n\n{images} of {recipes}; {counts}.\n\n"
-        "- built: all layers were made from the real files; the checks are those of the last smoke test\n"
+        "- built: all layers were made from the real files\n"
         "- rehearsed: all build steps ran, some or all of them with stubs for unavailable files\n"
         "- rendered: some build steps never ran with their present inputs\n"
         "- not pinned: some steps read what no checksum pins, so their results are not known\n"
         "- not reproducible: a step gave different layers\n"
+        "- tested: checks with a result for this content, as the checks are now\n"
     ]
     blocks += [_section(name, family) for name, family in sorted(families.items())]
     return "\n".join(blocks)
@@ -90,7 +88,7 @@ def _counts(levels: Iterable[Level]) -> str:
 
 
 def _section(family: str, rows: list[ImageRow]) -> str:
-    heads = ("image", "framework", *(head for head, _ in _COLUMNS), "status", "run")
+    heads = ("image", "framework", *(head for head, _ in _COLUMNS), "status", "layers", "tested")
     text = markdown_table(heads, map(_cells, rows))
     return f"## {family}\n\n{_common(row.recipe.summary for row in rows)}\n\n{text}\n"
 
@@ -107,5 +105,5 @@ def _cells(row: ImageRow) -> tuple[str, ...]:
     columns = [" / ".join(versions[key] for key in keys if key in versions) for _, keys in _COLUMNS]
     # Only committed images have a page
     link = f"[{name}]({name}/README.md)" if row.is_committed else name
-    cells = [link, ", ".join(frameworks), *columns, row.recipe.status, row.run]
+    cells = [link, ", ".join(frameworks), *columns, row.recipe.status, row.state.text, row.tested]
     return tuple(cell or _NONE for cell in cells)

@@ -17,9 +17,8 @@ def write(selection: Selection, report: Reporter) -> tuple[RenderedFile, ...]:
     workspace, plan, keyed = selection.workspace, selection.plan, _keyed(selection)
     _report_none(selection, report)
     follow_renames(workspace.project, selection.recipes, report)
-    image_docs.record_runs(workspace)
     if _is_whole(selection):
-        image_docs.write_layers(workspace, keyed.plan.images, report)
+        image_docs.write_results(workspace, keyed.plan.images, report)
     pages = image_docs.pages(workspace, plan.images)
     rendered = render_images(workspace, plan, report, _orphans(selection), pages)
     _write_keys(keyed, report)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from bakehouse.builder import run_log
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import StaleError
 from bakehouse.evidence.image_state import ImageState
+from bakehouse.evidence.known_checks import KnownChecks, known_checks_by
 from bakehouse.ledger import releases
 from bakehouse.pipeline import image_docs
 from bakehouse.pipeline.image_page import ImagePage, page
@@ -15,10 +15,13 @@ from bakehouse.plan.model import Image, Plan
 from bakehouse.plan.workspace import Workspace, check_rendered, render_images, select
 from bakehouse.util.files import write_whole
 from tests.support import plans
+from tests.support.built_images import CONTENT, DATE, TOOLKIT, results
 from tests.support.release_records import a_record
 from tests.support.trees import Tree, templates
 
 DIFFERENT = "not reproducible: a step gave different layers"
+
+NO_CHECKS = KnownChecks("small", CONTENT)
 
 
 @pytest.fixture
@@ -66,25 +69,22 @@ def test_a_page_says_how_far_the_image_was_made(workspace: Workspace) -> None:
         ),
         (replace(built, known=6, missing=1), "no build is recorded"),
     ):
-        assert f"| Tested | {words} |\n" in page(ImagePage(image, state, None))
+        assert f"| Tested | {words} |\n" in page(ImagePage(image, state, None, NO_CHECKS))
 
 
 def test_a_page_has_the_results_of_the_smoke_test(workspace: Workspace) -> None:
-    project, [image] = workspace.project, plan(workspace).images
-    smoke = run_log.SmokeRun("2026-11-22", passed=30, not_tested=4)
-    for results, words in (
-        (smoke, "30 checks passed, 4 not tested"),
-        (replace(smoke, failed=("gpu", "mpi_2x2")), "2 of 32 checks failed: `gpu`, `mpi_2x2`"),
-    ):
-        run = run_log.Run(image.key, "2026-11-21", results)
-        run_log.record_runs(project.images, {"small": run}, project.state / "locks")
-        assert f"| Tested | smoke test of 2026-11-22: {words} |\n" in text(workspace)
+    [image] = plan(workspace).images
+    rows = results(image, TOOLKIT, date=DATE, failed=("train_failure",))
+    state = known_checks_by(rows, workspace.project, image, CONTENT)
+
+    count = f"{len(rows)} of {len(rows)} checks; failed: `train_failure`, since 2026-11-21"
+    assert f"| Tested | smoke test: {count} |\n" in page(ImagePage(image, ImageState(0), None, state))
 
 
 def test_a_page_names_the_newest_release_and_its_size(workspace: Workspace) -> None:
     [image] = plan(workspace).images
     release = replace(a_record(), registry="registry.example", bytes=2_000_000, tested=True)
-    content = page(ImagePage(image, ImageState(0), release))
+    content = page(ImagePage(image, ImageState(0), release, NO_CHECKS))
 
     assert f"| `image_uri` | `{release.image_uri}`, {release.date} |\n" in content
     assert "| Size | 2.0 MB compressed, as released |\n" in content
@@ -117,7 +117,7 @@ def test_an_image_with_baked_code_is_run_without_a_script(workspace: Workspace) 
     image: Image = plans.changed(
         plan(workspace).images[0], entry_point="train.py", gpu=True, gpu_architecture=">=7.5"
     )
-    content = page(ImagePage(image, ImageState(0), None))
+    content = page(ImagePage(image, ImageState(0), None, NO_CHECKS))
 
     assert "$ bake run small --instance-count 2\n" in content
     assert "| Runs on | GPU instances with compute capability >=7.5 |\n" in content

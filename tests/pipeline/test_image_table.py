@@ -1,11 +1,11 @@
 """The images of a catalogue as a table and as JSON."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bakehouse.builder import run_log
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cli import listed_images
 from bakehouse.errors import StaleError
@@ -61,6 +61,7 @@ def test_an_image_is_listed_with_family_versions_and_run_level(workspace: Worksp
         "warnings": [],
         "committed": True,
         "run": "rendered",
+        "tested": None,
         "reproducible": True,
     }
 
@@ -73,42 +74,45 @@ def test_an_image_that_does_not_resolve_has_no_versions(workspace: Workspace) ->
     assert (entry.versions, entry.state) == (None, ImageState(0))
 
 
+HEAD = (
+    "| image | framework | CUDA | Python | EFA | NCCL | plugin | Open MPI | SMP / SMDDP | status | layers "
+    f"| tested |\n|{' --- |' * 12}"
+)
+LEGACY = " - | - | - | - | - | legacy | rendered | - |"
+
+
 def test_the_table_has_a_section_for_each_family(workspace: Workspace) -> None:
     table = image_table.table(rows(workspace)).replace("rendered; not pinned", "rendered")
 
     assert (
         table.partition("## ")[2]
-        == """\
+        == f"""\
 family
 
 PyTorch with Python 3.11; and 1 more like it
 
-| image | framework | CUDA | Python | EFA | NCCL | plugin | Open MPI | SMP / SMDDP | status | run |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-| [small-py311](small-py311/README.md) | PyTorch 2.9.1 | 12.8 | 3.11 | - | - | - | - | - | legacy | rendered |
-| [small-py312](small-py312/README.md) | PyTorch 2.9.1 | 12.8 | 3.12 | - | - | - | - | - | legacy | rendered |
+{HEAD}
+| [small-py311](small-py311/README.md) | PyTorch 2.9.1 | 12.8 | 3.11 |{LEGACY}
+| [small-py312](small-py312/README.md) | PyTorch 2.9.1 | 12.8 | 3.12 |{LEGACY}
 
 ## small
 
 A small image
 
-| image | framework | CUDA | Python | EFA | NCCL | plugin | Open MPI | SMP / SMDDP | status | run |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-| [small](small/README.md) | - | - | 3.11 | - | - | - | - | - | current | rendered |
+{HEAD}
+| [small](small/README.md) | - | - | 3.11 | - | - | - | - | - | current | rendered | - |
 """
     )
 
 
-def test_the_table_has_the_results_of_smoke_tests(workspace: Workspace) -> None:
+def test_the_table_says_what_an_earlier_version_recorded(workspace: Workspace) -> None:
     [image] = make_plan([resolve(workspace.recipes["small"], workspace.catalog)], templates()).images
-    smoke = run_log.SmokeRun("2026-11-22", passed=30, not_tested=4)
-    project = workspace.project
-    run = run_log.Run(image.key, "2026-11-21", smoke)
-    run_log.record_runs(project.images, {"small": run}, project.state / "locks")
+    smoke = {"date": "2026-11-22", "passed": 30, "not_tested": 4, "failed": ["a"]}
+    record = {"level": "built", "key": image.key, "date": "2026-11-21", "stubs": [], "smoke": smoke}
+    write_whole(workspace.project.images / "runs.json", json.dumps({"small": record}))
 
-    assert "| current | rendered; not pinned; 30 checks passed, 4 not tested |\n" in image_table.table(
-        rows(workspace)
-    )
+    text = image_table.table(rows(workspace))
+    assert "| rendered; not pinned | not known; on 2026-11-22 30 checks passed, 1 failed |\n" in text
 
 
 def test_the_table_is_kept_where_there_is_one(workspace: Workspace) -> None:
@@ -160,11 +164,11 @@ def test_what_is_known_here_is_copied_by_the_next_writing_only(
     levels = {entry.recipe.name: entry.state.level for entry in rows(workspace)}
     assert levels["small"] is Level.REHEARSED
     lines: list[str] = []
-    image_docs.write_layers(workspace, [image], lines.append)
+    image_docs.write_results(workspace, [image], lines.append)
     assert image_docs.write_table(workspace)
     assert "| current | rehearsed; not pinned |" in (project.images / "README.md").read_text()
     assert step_layers.read(project.images) == made(image, "torch")
-    image_docs.write_layers(workspace, [image], lines.append)
+    image_docs.write_results(workspace, [image], lines.append)
     assert lines == ["wrote images/layers.txt"]
     assert (project.images / ".gitattributes").read_text() == "layers.txt merge=union\n"
 

@@ -3,9 +3,11 @@
 import pytest
 
 from bakehouse.evidence.image_state import ImageState
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.pipeline import image_page
 from bakehouse.pipeline.image_page import ImagePage
 from bakehouse.resolve.phrases import warnings_text
+from bakehouse.util.oci import ContentId
 from tests.support.data import text_of
 from tests.support.trees import Tree
 
@@ -52,7 +54,9 @@ def test_a_conflict_inside_a_base_is_a_warning(vendor: Tree) -> None:
 
 
 def test_the_page_of_an_image_has_its_known_problems(vendor: Tree) -> None:
-    page = image_page.page(ImagePage(vendor.planned_image("mine"), ImageState(0), None))
+    page = image_page.page(
+        ImagePage(vendor.planned_image("mine"), ImageState(0), None, KnownChecks("mine", ContentId("")))
+    )
 
     assert (
         "## Known problems\n\n- vendor 1 with its fabric 1.49.0 and any nccl: its plugin hangs "

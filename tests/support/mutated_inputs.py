@@ -18,12 +18,13 @@ import urllib3
 
 from bakehouse import image_uris
 from bakehouse.analysis import size_log
-from bakehouse.builder import build_log, run_log
+from bakehouse.builder import build_log
 from bakehouse.builder.timings import BuildTimes, spent
 from bakehouse.catalog import project, python_lock
 from bakehouse.catalog.apt_lock import AptLock, NotLocked
 from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.catalog.pins import read_pins
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.requirements_file import read_requirements
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import failure, nccl_log, ranks, remote_smoke, smoke_report
@@ -31,7 +32,7 @@ from bakehouse.engine import buildkit_errors, buildx, engine_removal
 from bakehouse.engine.buildkit_events import LOG_LINES, Event, Step, Tail
 from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BakehouseError, Location, Problems, RecipeError
-from bakehouse.evidence import check_rows, step_layers
+from bakehouse.evidence import check_rows, page_rows, run_records, step_layers
 from bakehouse.fetch import simple_index
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger import releases
@@ -126,6 +127,7 @@ class MutatedInputs:
         yield "results of checks", _surface("json", self._read_check_rows, samples.CHECK_ROWS)
         yield "smoke reports", _surface("json", self._read_smoke_report, samples.SMOKE_REPORT)
         yield "remote smoke results", _surface("json", _read_remote_results, samples.REMOTE_RESULTS)
+        yield "checks.txt", _surface("text", self._read_page_rows, samples.PAGE_ROWS)
         yield "runs.json", _surface("json", self._read_runs, samples.RUNS)
         yield "layers.txt", _surface("text", self._read_layers, samples.LAYERS)
         yield "builds.json", _surface("json", self._read_builds, samples.BUILDS)
@@ -231,8 +233,12 @@ class MutatedInputs:
 
     def _read_runs(self, document: bytes) -> None:
         path = self._write("runs/runs.json", document)
-        runs = run_log.load_runs(path.parent)
-        run_log.merge_runs(runs, {"mpi-cpu": run_log.Run("k", "2026-11-25")})
+        run_records.read(path.parent)
+
+    def _read_page_rows(self, document: bytes) -> None:
+        self._write("pages/images/checks.txt", document)
+        for rows in page_rows.read(ProjectSettings(self._directory / "pages", ())).values():
+            [page_rows.setup_of(row.setup) for row in rows]
 
     def _read_layers(self, document: bytes) -> None:
         rows = step_layers.read(self._write("layers/layers.txt", document).parent)

@@ -24,6 +24,7 @@ from bakehouse.commands.report.versions import Part, Places
 from bakehouse.errors import BakehouseError, PublishError, UsageError
 from bakehouse.evidence.image_state import known_layers, state_of
 from bakehouse.evidence.known_checks import KnownChecks, known_checks
+from bakehouse.evidence.page_rows import contents_of
 from bakehouse.jobs.job_spec import SDKS, JobSpec
 from bakehouse.jobs.snippets import snippet
 from bakehouse.ledger import image_uris
@@ -311,10 +312,11 @@ class _Reader:
 
     def _tests(self, image: Image, current: Sequence[ReleaseRecord], *, is_rendered: bool) -> SmokeResults:
         """Return the results of what was built from the image, else those of the ledger."""
-        content = up_to_date.built_content(image, self._project) if is_rendered else None
-        known = content and self._kept(partial(known_checks, self._project, image, content))
-        if known and known.date:
-            return SmokeResults(self._checks(known), known.machine, known.date, known.transport)
+        built = up_to_date.built_content(image, self._project) if is_rendered else None
+        for content in (built, *contents_of(image, self._layers)):
+            known = content and self._kept(partial(known_checks, self._project, image, content))
+            if known and known.date:
+                return SmokeResults(self._checks(known), known.machine, known.date, known.transport)
         for record in current:
             if record.checks:
                 checks = tuple(
