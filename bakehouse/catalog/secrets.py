@@ -82,8 +82,15 @@ _FILE_FORMS = {
         r"|https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d{15,21}/[\w-]{40}"
         r"|https://[\w.-]+\.webhook\.office\.com/webhookb2/[\w@-]{36,80}/\w{4,40}/[0-9a-f]{32}"
         r"|https://outlook\.office(?:365)?\.com/webhook/[\w@-]{36,80}/\w{4,40}/[0-9a-f]{32}"
-        r"|https://chat\.googleapis\.com/v1/spaces/[\w-]{5,40}/messages\?key=[\w-]{20}",
+        r"|https://chat\.googleapis\.com/v1/spaces/[\w-]{5,40}/messages\?key=[\w-]{20}"
+        r"|https://hooks\.zapier\.com/hooks/catch/\d{5,12}/\w{6,12}"
+        r"|https://maker\.ifttt\.com/trigger/[\w-]{1,60}(?:/json)?/with/key/[\w-]{20}"
+        r"|https://api\.telegram\.org/bot\d{8,12}:[\w-]{35}"
+        r"|https://open\.(?:feishu\.cn|larksuite\.com)/open-apis/bot/v2/hook/[0-9a-f-]{36}"
+        r"|https://qyapi\.weixin\.qq\.com/cgi-bin/webhook/send\?key=[0-9a-f-]{36}"
+        r"|https://[\w.-]{4,80}/hooks/(?=[a-z]*[0-9][a-z0-9]*\b)[a-z0-9]{26}\b",
         *("hooks.slack", "/api/webhooks/", ".webhook.office.com", "/webhook/", "chat.googleapis.com"),
+        *("/hooks/", "maker.ifttt.com", "api.telegram.org", "/v2/hook/"),
     ),
     "a login in a header": (
         r"(?i:authorization)[\"']{0,2}[ \t]{0,4}[:=,][ \t]{0,4}[\"']?(?i:bearer|basic|token)[ \t]{1,4}"
@@ -93,6 +100,11 @@ _FILE_FORMS = {
     "a random key, by its name": (
         r"(?:[:=>][ \t]{0,4}[\"']?|,[ \t]{0,4}[\"'])(?P<key>[A-Za-z0-9+/_=-]{20,200})(?![\w.()+/=\[-])",
         *("key", "Key", "KEY", "oken", "OKEN", "ecret", "ECRET", "assw", "ASSW", "assphrase", "ASSPHRASE"),
+    ),
+    "a random key, by its option": (
+        r"--[\w-]{0,40}(?i:key|token|secret|password)[ =][ \t]{0,4}[\"']?"
+        r"(?P<random>[A-Za-z0-9+/_=-]{20,200})(?![\w.()+/=\[-])",
+        *("key", "token", "secret", "password"),
     ),
     "a key of Weights & Biases": (r"wandb(?:\.login\(key=[\"']?| login )[0-9a-f]{40}\b", "wandb"),
     "a password of Git": (r"(?i:extraheader[ \t]{0,9}=[ \t]{0,9}authorization:)", "xtraheader"),
@@ -131,6 +143,16 @@ _SERVICES = {
     "wandb_v1_": r"\w{40,}",
     "phc_": "[A-Za-z0-9]{43}",
     "sntrys_": "[A-Za-z0-9+/=_]{60,}",
+    "nvapi-": r"[\w-]{60,}",
+    "sk-or-v1-": "[0-9a-f]{64}",
+    "xai-": "[A-Za-z0-9]{70,}",
+    "tgp_v1_": r"[\w-]{40,}",
+    "pcsk_": "[A-Za-z0-9]{4,8}_[A-Za-z0-9]{50,}",
+    "jina_": "[0-9a-f]{32}[A-Za-z0-9_-]{20,}",
+    "csk-": "[A-Za-z0-9]{48}",
+    "tskey-": r"[a-z]+-\w{10,}-\w{20,}",
+    "ntn_": "[A-Za-z0-9]{40,}",
+    "sbp_": "[0-9a-f]{40}",
 }
 """Tokens of services, by the text that they begin with."""
 _SEARCHES = [
@@ -153,7 +175,8 @@ _HEX = re.compile(
     r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
 _KEY_NAME = re.compile(
-    rb"(?<!:)(?i:(?:api|access|secret|auth|private|account|encryption|signing|storage)[_-]?key"
+    rb"(?<!:)(?i:(?:api|access|secret|auth|private|account|encryption|signing|storage"
+    rb"|wandb|comet|neptune|openai|anthropic|hf|huggingface|ngc|azure|kaggle)[_-]?key"
     rb"|token|secret|passw(?:or)?d|passphrase)[\"'\]]{0,2}[ \t]{0,20}[:=]?\Z"
 )
 _NAME_BYTES = 50
@@ -167,10 +190,13 @@ _ALLOWED = b"gitleaks:allow"
 """Comment of gitleaks at the end of a line with a false alarm."""
 
 _CREDENTIALS = "credentials"
-_FIELD = rb"(?<![A-Za-z0-9])(?i:password|passwd|passphrase|pwd)[\"']?[ \t]*"
+_FIELD = rb"(?<![A-Za-z0-9])(?i:(?:pg|mysql_)?password|passwd|passphrase|pwd)[\"']?[ \t]*"
 _LITERAL = (
     rb"[ \t]*(?P<quote>[\"']?)(?P<literal>[^\s\"'#;,{}\[\]]{3,}|(?<=[\"'])[^\s\"']{3,})(?P=quote)"
     rb"[ \t]*(?:$|[\r#;,}])"
+)
+_KEY_FIELD = (
+    rb"(?<![A-Za-z0-9])(?i:pass|(?:api|auth|access|secret)[_-]?(?:key|token)|client[_-]?secret)[\"']?[ \t]*"
 )
 _LITERAL_WITH_DIGITS = rb"(?=[^\n]{0,3}[^\s]*[0-9!$%^*?+])" + _LITERAL
 _NAMES = [
@@ -210,6 +236,22 @@ _NAMES = [
         (r"/\.databrickscfg", _CREDENTIALS, rb"^[ \t]*(?:token|password|client_secret)[ \t]*=[ \t]*\S"),
         (r"/\.pgpass|/\.vault-token|/\.streamlit/secrets\.toml", _CREDENTIALS, rb"^[ \t]*[^\s#]"),
         (r"/[^/]+\.(?:toml|ini|cfg|conf|properties|tfvars)", "a password", rb"%s=%s" % (_FIELD, _LITERAL)),
+        (
+            r"/[^/]+\.(?:toml|ini|cfg|conf|properties|tfvars)",
+            "a password",
+            rb"%s=%s" % (_KEY_FIELD, _LITERAL_WITH_DIGITS),
+        ),
+        (r"/[^/]+\.toml", "a password", rb"%s=[ \t]*(?:\"{3}|'{3})(?P<literal>[^\"']{3,})" % _FIELD),
+        (
+            r"/[^/]+\.(?:ya?ml|sh|bash|zsh)|/(?:docker|container)file[^/]*|\.(?:docker|container)file",
+            "a password",
+            rb"%s=%s" % (_FIELD, _LITERAL_WITH_DIGITS),
+        ),
+        (
+            r"/[^/]+\.xml",
+            "a password",
+            rb"<(?i:password|passwd|passphrase)>[ \t]*(?P<literal>[^<\s]{3,})[ \t]*</",
+        ),
         # Translations and schemas have words there
         (r"/[^/]+\.(?:ya?ml|json|ini|cfg)", "a password", rb"%s:%s" % (_FIELD, _LITERAL_WITH_DIGITS)),
         (r"/\.my\.cnf", _CREDENTIALS, rb"^[ \t]*password[ \t]*=[ \t]*\S"),

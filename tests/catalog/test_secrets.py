@@ -187,7 +187,11 @@ SAMPLES = {
         *("WANDB_API_KEY={hex:40}", 'COMET_API_KEY = "{word:25}"', "export NEPTUNE_API_TOKEN='{base64:60}'"),
         *('os.environ["WANDB_API_KEY"] = "{hex:40}"', 'environ.setdefault("DD_API_KEY", "{hex:32}")'),
         *('{"api_key": "{word:32}"}', "api-key: {hex:64}", "client_secret: '{word:40}'", "apiKey={word:39}"),
+        *("WANDB_KEY={hex:40}", "COMET_KEY={word:25}"),
         *("secret_key := {base64:44}", "HEROKU_API_KEY={hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}"),
+    ),
+    "a random key, by its option": (
+        *("train --api-key {hex:40}", "wandb --key='{hex:40}'", "run --hub-token {word:34} x"),
     ),
     "a key of Azure": (
         "DefaultEndpointsProtocol=https;AccountName=data;AccountKey={base64:86}==;EndpointSuffix=core",
@@ -202,6 +206,12 @@ SAMPLES = {
         "https://team.webhook.office.com/webhookb2/{hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}@{hex:8}-{hex:4}"
         "-{hex:4}-{hex:4}-{hex:12}/IncomingWebhook/{hex:32}/{hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}",
         "https://chat.googleapis.com/v1/spaces/{word:11}/messages?key={word:39}&token={word:43}",
+        *("https://hooks.zapier.com/hooks/catch/{digit:7}/{word:7}/",),
+        *("https://maker.ifttt.com/trigger/done/with/key/{word:43}",),
+        *("https://api.telegram.org/bot{digit:10}:AA{word:33}/sendMessage",),
+        "https://open.feishu.cn/open-apis/bot/v2/hook/{hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}",
+        "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key={hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}",
+        "https://chat.team.net/hooks/b7{hex:24}",
     ),
     "a token of a service": (
         *(
@@ -220,7 +230,9 @@ SAMPLES = {
         ),
         *("PMAK-{hex:24}-{hex:34}", "rubygems_{hex:48}", "ABSK{base64:120}", "r8_{word:37}", "key-{hex:32}"),
         *("pplx-{word:48}", "lsv2_pt_{hex:32}_{hex:10}", "shpat_{hex:32}", "AGE-SECRET-KEY-1{upper:58}"),
-        *("xapp-1-A{upper:10}-{digit:13}-{hex:64}",),
+        *("xapp-1-A{upper:10}-{digit:13}-{hex:64}", "nvapi-{word:64}", "sk-or-v1-{hex:64}", "xai-{word:80}"),
+        *("tgp_v1_{word:43}", "pcsk_{word:5}_{word:60}", "jina_{hex:32}{word:28}", "csk-{word:48}"),
+        *("tskey-auth-{word:12}-{word:32}", "ntn_{word:46}", "sbp_{hex:40}"),
     ),
     "a login in a header": (
         "curl -H 'Authorization: Bearer {word:40}' https://api.example",
@@ -234,7 +246,14 @@ PASSWORDS = {
         'password = "hunter2"',
         "db = {user = 'app', password = 'correcthorse'}",
         'db_password="x#y{1}"',
+        'user_password = """hunter2"""',
+        'pass = "hunter2"',
+        'api_token = "hunter2"',
     ),
+    "compose.yml": ("  - POSTGRES_PASSWORD=hunter2",),
+    "run.sh": ("export DB_PASSWORD=hunter2", 'export PGPASSWORD="hunter2x"'),
+    "Dockerfile": ("ENV DB_PASSWORD=hunter2",),
+    "conf.xml": ("<password>hunter2</password>",),
     "app.ini": ("password = hunter2", "smtp-password: s3cr3t", "PASSWD=hunter"),
     "app.properties": ("spring.datasource.password=hunter2",),
     "app.yaml": ("  password: hunter2", 'db: {password: "p@ss!"}', "db_password: '12345'  # of the test"),
@@ -258,6 +277,10 @@ NO_PASSWORDS = {
     "app.json": ('"password": "{{ password1 }}"', '"password": "Ihr neues Passwort 2"', '"bos_token": "<s>"'),
     "nsswitch.conf": ("passwd:         files systemd",),
     "train.py": ('password = "hunter2"',),
+    "run.sh": ("PASSWORD=$1", 'DB_PASSWORD="$(cat /run/x1)"', "read -p password=", "PASSWORD="),
+    "Dockerfile": ("ARG DB_PASSWORD", "ENV DB_PASSWORD=${DB_PASSWORD1}"),
+    "conf.xml": ("<password>${db.password1}</password>", "<password></password>"),
+    "setup.cfg": ("pass = true", "secret_token = %(token1)s", "access_key = "),
 }
 
 
