@@ -188,21 +188,37 @@ class ProjectSettings:
         """Directory of files for the user, such as logs. A commit can contain it, so no gate reads it."""
         return self.state_directory or self.root / "build"
 
-    def publishes_to(self, host: str) -> bool:
-        """Return whether the configured registry is on a host; a project without one accepts all."""
+    def publishes_to(self, host: str, repository: str) -> bool:
+        """Return whether the configured registry has a repository; a project without one accepts all."""
         name = self.registry.partition("/")[0]
         if name == "local":
             return True
-        if (settings := self.registries.get(name)) and not settings.host:
-            match = ECR_HOST.fullmatch(host)
-            is_account = match is not None and settings.account in ("", match["account"])
-            return is_account and (not settings.regions or region_of(host) in settings.regions)
-        return is_named(host, settings.host if settings else name)
+        settings = self.registries.get(name)
+        if not settings:
+            return is_named(host, name)
+        # Several tables may name one host. A repository of another prefix is that of an earlier setting
+        owners = [
+            table
+            for table in self.registries.values()
+            if _is_at(table, host) and repository.startswith(f"{table.prefix or self.repository_prefix}/")
+        ]
+        longest = max((len(table.prefix or self.repository_prefix) for table in owners), default=0)
+        nearest = [table for table in owners if len(table.prefix or self.repository_prefix) == longest]
+        return _is_at(settings, host) and (not nearest or settings in nearest)
 
     @property
     def registry_state(self) -> Path:
         """Directory of the local registry. Names of its images contain the port."""
         return self.user_state / f"registry-{self.registry_port}"
+
+
+def _is_at(settings: "RegistrySettings", host: str) -> bool:
+    """Return whether a table names a host."""
+    if settings.host:
+        return is_named(host, settings.host)
+    match = ECR_HOST.fullmatch(host)
+    is_account = match is not None and settings.account in ("", match["account"])
+    return is_account and (not settings.regions or region_of(host) in settings.regions)
 
 
 def find(start: Path, environment: Mapping[str, str] = os.environ) -> ProjectSettings:

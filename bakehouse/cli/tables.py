@@ -230,7 +230,7 @@ def release_notes(records: Sequence[ReleaseRecord]) -> str:
     old = next((record for record in reversed(released) if record.digest != new.digest), None)
     if old:
         lines += [f"Changes since {old.date} (`{old.digest[:19]}`):", ""]
-        lines += [f"- {change.text}" for change in component_changes(old, new)]
+        lines += [f"- {change.words}" for change in component_changes(old, new)]
         lines.append(f"- size {format_bytes(old.bytes)} → {format_bytes(new.bytes)}")
     else:
         lines += [f"First release, {format_bytes(new.bytes)}.", ""]

@@ -60,7 +60,8 @@ class ImageQuery:
     def selects(self, record: ReleaseRecord) -> bool:
         """Return whether the registry of a record is searched."""
         if self.project and (not self.registry or self.registry in self.project.registries):
-            return replace(self.project, registry=self.registry_name).publishes_to(record.registry)
+            selected = replace(self.project, registry=self.registry_name)
+            return selected.publishes_to(record.registry, record.repository)
         return not self.registry or is_named(record.registry, self.registry)
 
     @property

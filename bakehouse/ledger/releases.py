@@ -192,6 +192,11 @@ class ReleaseRecord:
         )
 
     @property
+    def place(self) -> str:
+        """The registry with the prefix of its repositories, because each prefix is a registry of its own."""
+        return _place(self.registry, self.repository)
+
+    @property
     def is_released(self) -> bool:
         """Return whether a look-up may return it."""
         return self.tested and not self.candidate
@@ -354,7 +359,7 @@ def current_release(
 
 
 def withdrawn(records: Sequence[ReleaseRecord]) -> frozenset[tuple[str, str]]:
-    """Return registry and digest of the releases that a roll-back replaced with an older one."""
+    """Return place and digest of the releases that a roll-back replaced with an older one."""
     states = [_state_of(record) for record in records]
     return _withdrawn(states, _first_places(states))
 
@@ -378,7 +383,7 @@ def clock_warning(record: ReleaseRecord) -> str:
 class _ReleaseState:
     """Facts of a record that determine its place."""
 
-    registry: str
+    place: str
     repository: str
     digest: str
     date: str
@@ -400,20 +405,20 @@ def _release_order(states: Sequence[_ReleaseState]) -> list[int]:
         for state in (states[index] for index in indices):
             # A release that is dated in the future can be rolled back, too
             replaced = first.get(rollback.replaced, before)
-            last = max(latest.get(state.registry, before), replaced, before)
-            latest[state.registry] = place = *last[:2], number
-            newest[state.registry] = max(newest.get(state.registry, replaced), replaced)
-            places[state.registry, state.repository, digest] = place
+            last = max(latest.get(state.place, before), replaced, before)
+            latest[state.place] = place = *last[:2], number
+            newest[state.place] = max(newest.get(state.place, replaced), replaced)
+            places[state.place, state.repository, digest] = place
     rolled_back = _withdrawn(states, first)
 
     def key(index: int) -> tuple[_Place, _Place, int]:
         state = states[index]
         released = first.get(state.digest, (state.date, index, 0))
-        place = places.get((state.registry, state.repository, state.digest), released)
+        place = places.get((state.place, state.repository, state.digest), released)
         # A copy has the day of its original, which may be before a roll-back in its registry
-        is_newer = state.is_released and released > newest.get(state.registry, released)
-        if is_newer and (state.registry, state.digest) not in rolled_back:
-            place = max(place, latest[state.registry])
+        is_newer = state.is_released and released > newest.get(state.place, released)
+        if is_newer and (state.place, state.digest) not in rolled_back:
+            place = max(place, latest[state.place])
         return place, released, index
 
     return sorted(range(len(states)), key=key)
@@ -443,19 +448,23 @@ def _rollbacks(states: Sequence[_ReleaseState]) -> list[tuple[str, ReleasedRollb
 def _withdrawn(states: Sequence[_ReleaseState], first: Mapping[str, _Place]) -> frozenset[tuple[str, str]]:
     replaced: set[tuple[str, str]] = set()
     for digest, rollback, indices in _rollbacks(states):
-        for registry in {states[index].registry for index in indices}:
+        for where in {states[index].place for index in indices}:
             if first.get(digest, _START) < first.get(rollback.replaced, _START):
-                replaced.add((registry, rollback.replaced))
-            replaced.discard((registry, digest))
+                replaced.add((where, rollback.replaced))
+            replaced.discard((where, digest))
     return frozenset(replaced)
 
 
 _START: _Place = "", 0, 0
 
 
+def _place(registry: str, repository: str) -> str:
+    return f"{registry}/{repository.rpartition('/')[0]}"
+
+
 def _state_of(record: ReleaseRecord) -> _ReleaseState:
     return _ReleaseState(
-        record.registry,
+        record.place,
         record.repository,
         record.digest,
         f"{record.date} {record.time}",
@@ -468,7 +477,7 @@ def _release_state(value: Mapping[str, Any]) -> _ReleaseState:
     """Return the facts of an unvalidated record."""
     rollback = value.get("rollback")
     return _ReleaseState(
-        str(value.get("registry")),
+        _place(str(value.get("registry")), str(value.get("repository"))),
         str(value.get("repository")),
         str(value.get("digest")),
         f"{value.get('date')} {value.get('time', '')}",

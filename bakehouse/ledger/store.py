@@ -104,7 +104,7 @@ def unreleased_images(
         if not any(
             record.key == image.key
             and (record.is_released or (candidates and record.candidate))
-            and any(project.publishes_to(location.registry) for location in record.locations)
+            and any(project.publishes_to(at.registry, at.repository) for at in record.locations)
             for record in ledger.records(image.name)
         )
     )

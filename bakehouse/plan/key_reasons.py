@@ -52,7 +52,7 @@ def _components(image: Image, dockerfile: bytes) -> Iterator[str]:
     """Return the components whose version or variant differs from the labels of a Dockerfile."""
     labels = {name.decode(): text.decode(errors="replace") for name, text in _COMPONENT.findall(dockerfile)}
     versions = {part.component: part.version_text for part in image.all_parts}
-    return (change.text for change in value_changes(labels, versions) if labels)
+    return (change.words for change in value_changes(labels, versions) if labels)
 
 
 def _rows(lock: Mapping[str, Any], section: str) -> dict[str, tuple[str, str]]:
@@ -73,4 +73,4 @@ def _changes(old: Mapping[str, tuple[str, str]], new: Mapping[str, tuple[str, st
         if before and after and before[0] == after[0]:
             yield f"another file of {name} {after[0]}".rstrip()
         else:
-            yield ValueChange(name, before and before[0], after and after[0]).text
+            yield ValueChange(name, before and before[0], after and after[0]).words

@@ -63,7 +63,7 @@ class Promotion:
         self._candidate = image_uris.to_promote(
             project, image.name, registry=options.registry, image_uri=options.image_uri
         )
-        if not any(project.publishes_to(location.registry) for location in self._candidate.locations):
+        if not any(project.publishes_to(at.registry, at.repository) for at in self._candidate.locations):
             progress(
                 f"{image.name}: promoting its candidate in `{self._candidate.registry}`; "
                 f"look-ups search `{project.registry}`"

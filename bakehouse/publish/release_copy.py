@@ -94,7 +94,7 @@ def _selected(records: Sequence[ReleaseRecord], image_uri: str, progress: Report
             if image_uri in {location.image_uri for location in record.locations}
         ]
     rolled_back = withdrawn(records)
-    selected = [record for record in released if (record.registry, record.digest) not in rolled_back]
+    selected = [record for record in released if (record.place, record.digest) not in rolled_back]
     # Another registry may still have a release as it was
     for digest in sorted({digest for _, digest in rolled_back} - {record.digest for record in selected}):
         progress(f"{records[0].image}: skipped {short(Digest(digest))}, which was rolled back")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import PublishError
-from bakehouse.ledger import image_uris, release_names
-from bakehouse.ledger.releases import ReleasedRollback, ReleaseRecord, current_time
+from bakehouse.ledger import release_names
+from bakehouse.ledger.releases import ReleasedRollback, ReleaseRecord, current_release, current_time
 from bakehouse.ledger.store import open_ledger, select_images
 from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.published_checks import require_not_expiring
@@ -37,10 +37,10 @@ def roll_back(
     # Look-ups in a ledger in S3 find only records of the present name
     history = [replace(record, image=name) for record in ledger.records(name) if record.is_released]
     # A former registry may be gone
-    released = [record for record in history if project.publishes_to(record.registry)]
+    released = [record for record in history if project.publishes_to(record.registry, record.repository)]
     digest = release_names.find_digest(name, released, release)
     # The newest record of a registry has the latest facts, such as attachments
-    records = tuple({record.registry: record for record in released if record.digest == digest}.values())
+    records = tuple({record.place: record for record in released if record.digest == digest}.values())
     push_options = push_options_for(project, options)
     with contextlib.ExitStack() as stack:
         places = [
@@ -48,7 +48,7 @@ def roll_back(
                 PublishedImage.recorded(place),
                 stack.enter_context(destination.registry(project, place.registry, progress)),
             )
-            for place in {place.registry: place for record in records for place in record.locations}.values()
+            for place in {place.place: place for record in records for place in record.locations}.values()
         ]
         tagged = [
             (place, registry)
@@ -58,7 +58,7 @@ def roll_back(
         for place, registry in places:
             require_not_expiring(registry, place, ledger, progress, push_options.until)
         now = current_time()
-        replaced = [image_uris.newest(project, name, registry=record.registry) for record in records]
+        replaced = [_latest(history, record.place) for record in records]
         for record, latest in zip(records, replaced, strict=True):
             if latest.digest == digest:
                 progress(f"{name}: {short(Digest(digest))} is the latest release already")
@@ -72,6 +72,13 @@ def roll_back(
             progress(f"warning: tag `{uri}` was not moved, because this release is in another repository")
         _move_tags(tagged, push_options, progress)
     return records
+
+
+def _latest(history: Sequence[ReleaseRecord], place: str) -> ReleaseRecord:
+    """Return the current release of a registry that has one."""
+    latest = current_release(history, lambda record: record.place == place)
+    assert latest
+    return latest
 
 
 def _has_tag(place: PublishedImage, registry: Registry, options: PushOptions) -> bool:

@@ -53,8 +53,8 @@ def verify_releases(
         from bakehouse.trust import policy
 
         policy.require_consent(project)
-        for place in {(record.image, record.registry) for record in records}:
-            at_place = [record for record in records if (record.image, record.registry) == place]
+        for place in {(record.image, record.place) for record in records}:
+            at_place = [record for record in records if (record.image, record.place) == place]
             if record := current_release(at_place, lambda _: True):
                 try:
                     policy.check_image(rules, record, registry_of(record.registry), retry_policy)

@@ -21,6 +21,14 @@ class ValueChange:
             return " ".join(filter(None, (sign, self.name, value)))
         return f"{self.name} {self.before or 'none'} → {self.after or 'none'}".lstrip()
 
+    @property
+    def words(self) -> str:
+        """The change where signs have another meaning, such as `nccl 2.29 added` in a list of Markdown."""
+        if self.before is None or self.after is None:
+            verb, value = ("added", self.after) if self.before is None else ("removed", self.before)
+            return " ".join(filter(None, (self.name, value, verb)))
+        return self.text
+
 
 def value_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[ValueChange, ...]:
     """Return the values that differ, those of the first state first."""

@@ -544,4 +544,4 @@ def test_the_hosts_that_a_project_publishes_to(empty: Tree, registry: str, hosts
     settings = project.find(empty.root, {})
 
     known = ["localhost:5050", ECR_EU, ECR_US, "registry.example"]
-    assert {host for host in known if settings.publishes_to(host)} == hosts
+    assert {host for host in known if settings.publishes_to(host, "bakehouse/x")} == hosts

@@ -51,7 +51,7 @@ def test_daily_commands_read_the_files_of_an_earlier_version(
 
     assert {name: code for name, (code, _) in answers.items() if code} == {}
     assert "+ polars" not in answers["diff"][1]
-    assert "- train.py" not in answers["plan"][1]
+    assert "train.py removed" not in answers["plan"][1]
     note = "`requirements.txt.lock` has the format of Bakehouse 0.1.0; `bake lock` writes the present one\n"
     assert (note in answers["lint"][1]) is (version == "0.1.0")
     assert answers["uri"][1].startswith("127.0.0.1:5050/bakehouse/churn@sha256:a7c3556ef17b")

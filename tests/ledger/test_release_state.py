@@ -1,9 +1,12 @@
 """Releases, copies, roll-backs and repeated records of an image in two registries, against a model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.registry_settings import RegistrySettings
@@ -12,13 +15,16 @@ from bakehouse.ledger.releases import ReleasedRollback, ReleaseRecord, withdrawn
 from tests.support.release_records import a_record
 
 RECORD = a_record()
-HOSTS = {"dev": "dev.example", "prod": "prod.example"}
+HOSTS = {"dev": "dev.example/team", "prod": "prod.example/team"}
+PREFIXES = {"dev": "one.example/dev", "prod": "one.example/prod"}
 
 
 @dataclass
 class Model:
     """A ledger, and by registry its releases and the current one."""
 
+    places: Mapping[str, str]
+    """Host and prefix of each registry."""
     ledger: tuple[ReleaseRecord, ...] = ()
     time: int = 0
     count: int = 0
@@ -30,9 +36,11 @@ class Model:
         self.replaced: dict[str, list[int]] = {name: [0] for name in HOSTS}
 
     def add(self, registry: str, number: int, **values: Any) -> None:
-        digest, host = f"sha256:{number:064x}", HOSTS[registry]
-        uri = f"{host}/{RECORD.repository}@{digest}"
-        record = replace(RECORD, digest=digest, registry=host, image_uri=uri, date="2026-11-20", **values)
+        digest, (host, _, prefix) = f"sha256:{number:064x}", self.places[registry].partition("/")
+        repository = f"{prefix}/{RECORD.image}"
+        uri = f"{host}/{repository}@{digest}"
+        record = replace(RECORD, digest=digest, registry=host, repository=repository, image_uri=uri)
+        record = replace(record, date="2026-11-20", **values)
         self.ledger += (record,)
 
     def release(self, registry: str) -> None:
@@ -74,7 +82,7 @@ class Model:
             known = [
                 record
                 for record in self.ledger
-                if record.registry == HOSTS[registry] and int(record.digest[7:], 16) == number
+                if record.place == self.places[registry] and int(record.digest[7:], 16) == number
             ]
             self.ledger += (replace(known[-1], scanned=f"{self.time}"),)
 
@@ -82,18 +90,21 @@ class Model:
 STEPS = [(step, name) for step in ("release", "copy", "roll_back", "retag") for name in HOSTS]
 
 
-def test_each_registry_has_its_own_current_release(tmp_path: Path) -> None:
-    project = ProjectSettings(
-        tmp_path, (), registries={name: RegistrySettings(name, host) for name, host in HOSTS.items()}
-    )
-    for steps in product(STEPS, repeat=4):
-        model = Model()
+@pytest.mark.parametrize(("places", "count"), [(HOSTS, 4), (PREFIXES, 3)])
+def test_each_registry_has_its_own_current_release(
+    tmp_path: Path, places: Mapping[str, str], count: int
+) -> None:
+    tables = {name: place.split("/") for name, place in places.items()}
+    settings = {name: RegistrySettings(name, host, prefix=prefix) for name, (host, prefix) in tables.items()}
+    project = ProjectSettings(tmp_path, (), registries=settings)
+    for steps in product(STEPS, repeat=count):
+        model = Model(places)
         for step, name in [("release", "dev"), ("release", "dev"), ("copy", "prod"), *steps]:
             getattr(model, step)(name)
-        for name in HOSTS:
+        for name in places:
             record = image_uris.current(replace(project, registry=name), model.ledger)
             assert record is not None
             assert int(record.digest[7:], 16) == model.current[name], (steps, name)
         assert withdrawn(model.ledger) == {
-            (HOSTS[name], f"sha256:{number:064x}") for name in HOSTS for number in model.withdrawn[name]
+            (places[name], f"sha256:{number:064x}") for name in places for number in model.withdrawn[name]
         }, steps

@@ -574,5 +574,5 @@ def test_release_notes_list_the_changes_since_the_release_before() -> None:
     )
     assert tables.release_notes([first, second, candidate]) == (
         f"## mpi-cpu 2026-11-21\n\n`{uri}`\n\nChanges since 2026-11-20 (`{first.digest[:19]}`):\n\n"
-        "- a 1 → 2\n- b none → 1\n- size 595.0 MB → 600.0 MB\n\nChecks: mpi_2x2: passed.\n\n"
+        "- a 1 → 2\n- b 1 added\n- size 595.0 MB → 600.0 MB\n\nChecks: mpi_2x2: passed.\n\n"
     )
