@@ -17,14 +17,12 @@ from bakehouse.publish import attest, image_push, preflight
 from bakehouse.publish import promote as promotion
 from bakehouse.publish.options import PublishOptions
 from bakehouse.registry import destination
-from bakehouse.util.files import matching_paths
 from bakehouse.util.format import first_names
 from bakehouse.util.terminal import Reporter
 
 
 def push(selection: Selection, report: Reporter, options: PublishOptions) -> tuple[ReleaseRecord, ...]:
     """Push images that may be released, or candidates. Missing ones are built first."""
-    _report_old_results(selection, report)
     check_access(selection, options)
     built = ensure_built(selection, report, tested=not options.candidate)
     return push_images(selection.workspace, built, report, options)
@@ -55,7 +53,6 @@ def built_uris(selection: Selection, report: Reporter, registry: str) -> tuple[s
 def promote(selection: Selection, report: Reporter, options: PublishOptions) -> ReleaseRecord:
     """Release the newest candidate of an image."""
     image = selection.image
-    _report_old_results(selection, report)
     record = promotion.promote_image(selection.workspace.project, image, report, options)
     image_docs.update_pages(selection.workspace, [image])
     return record
@@ -70,7 +67,6 @@ def release(
     json: bool = False,
 ) -> tuple[ReleaseRecord, ...]:
     """Build images, smoke-test those not tested yet, and push them."""
-    _report_old_results(selection, report)
     check_access(selection, options)
     for line in uncommitted_lines(selection):
         report(line)
@@ -94,15 +90,6 @@ def uncommitted_lines(selection: Selection) -> list[str]:
         for paths, names in images.items()
         if paths
     ]
-
-
-def _report_old_results(selection: Selection, report: Reporter) -> None:
-    """Report results in the place of earlier versions, which do not count: a commit can contain them."""
-    project = selection.workspace.project
-    directory = project.output / "smoke"
-    if project.output != project.state and matching_paths(directory, "*.json"):
-        report(f"results in {directory} are not read, because a commit can contain them")
-        report(f"`bake smoke` records new ones in {project.state}")
 
 
 def check_access(selection: Selection, options: PublishOptions) -> None:

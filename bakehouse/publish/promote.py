@@ -13,6 +13,8 @@ from bakehouse.errors import PublishError, UsageError
 from bakehouse.evidence import check_rows
 from bakehouse.evidence.gate import check_candidate
 from bakehouse.evidence.known_checks import MAX_AGE, KnownChecks, known_checks
+from bakehouse.evidence.page_rows import contents_of
+from bakehouse.evidence.step_layers import by_key, read
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleaseRecord, current_time
@@ -68,8 +70,6 @@ class Promotion:
                 f"{image.name}: promoting its candidate in `{self._candidate.registry}`; "
                 f"look-ups search `{project.registry}`"
             )
-        if self._candidate.candidate:
-            require_same_key(self._candidate, image)
         self._states: dict[ContentId, KnownChecks] = {}
         self._push_options = push_options_for(project, options)
         self._locations = _all_locations(self._candidate, records)
@@ -90,6 +90,8 @@ class Promotion:
                 for host in self._locations
             ]
             self._registries = registries
+            if self._candidate.candidate:
+                self._require_same(self._candidate, registries[0])
             self._accept_reports(registries[0])
             candidate = self._scan(registries[0])
             results = for_each_region(registries, self._release)
@@ -136,7 +138,7 @@ class Promotion:
         tag = find_release_tag(location, self._image, registry, self._push_options)
         if not location.candidate and not tag and not self._is_released():
             # A commit can contain a record of a release that never happened.
-            require_same_key(location, self._image)
+            self._require_same(location, registry)
             location = replace(location, candidate=True)
         known = self._known(location, registry)
         # Before anything is signed.
@@ -153,6 +155,13 @@ class Promotion:
         self._released.append((registry, published))
         self._sign(registry, published, signature_of(image, published.digest))
         return published
+
+    def _require_same(self, location: ReleaseRecord, registry: Registry) -> None:
+        """Raise UsageError for another recipe, unless this machine built the same bytes from this one."""
+        if location.key != self._image.key:
+            built = contents_of(self._image, by_key(read(self._project.state)))
+            if self._content(self._locations[registry.host], registry) not in built:
+                require_same_key(location, self._image)
 
     def _accept_reports(self, registry: Registry) -> None:
         """Add the results of report files to those of this machine."""

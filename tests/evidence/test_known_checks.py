@@ -16,7 +16,7 @@ from bakehouse.errors import SmokeError
 from bakehouse.evidence import check_rows
 from bakehouse.evidence.known_checks import MAX_AGE, KnownChecks, known_checks
 from bakehouse.evidence.versions import VerifiedImages
-from bakehouse.plan.model import Image, InstalledComponent
+from bakehouse.plan.model import Image, ImageKey, InstalledComponent
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.util.oci import ContentId
 from tests.support import fake_engine
@@ -64,6 +64,14 @@ def test_results_of_two_machines_release_an_image_together(project: ProjectSetti
     both = known(project, tested, *results(tested, ON_A_GPU, machine="gpu-1"))
     assert both.blockers == ()
     assert (both.machine, both.transport) == ("builder, gpu-1", "nccl")
+
+
+def test_an_image_with_the_same_bytes_needs_no_new_test(project: ProjectSettings, tested: Image) -> None:
+    known(project, tested, *results(tested), *results(tested, ON_A_GPU))
+    key = ImageKey("b" * 64)
+    upgraded = replace(tested, name="other", summary="x", labels={"a": "b"}, key=key, recipe_key=key)
+
+    assert known_checks(project, upgraded, CONTENT).blockers == ()
 
 
 def test_a_changed_check_has_no_result_until_it_runs_again(

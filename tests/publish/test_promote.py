@@ -6,13 +6,17 @@ import pytest
 
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import UsageError
+from bakehouse.evidence.step_layers import StepLayer, record
 from bakehouse.ledger.image_uris import newest
 from bakehouse.ledger.releases import ReleasedRollback
 from bakehouse.ledger.store import open_ledger
+from bakehouse.plan.image_layer import KEY_DIGITS
 from bakehouse.plan.model import ImageKey
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.promote import Promotion, promote_image, require_same_key
+from bakehouse.registry.manifest import content_id
 from tests.support.built_images import IMAGE
+from tests.support.fake_registry import CONFIG
 from tests.support.proxy import Proxy
 from tests.support.release_records import a_record
 from tests.support.signing_keys import KeyFiles
@@ -24,6 +28,23 @@ def test_a_key_with_the_same_beginning_is_another_recipe() -> None:
     require_same_key(replace(a_record(), key=IMAGE.key), IMAGE)
     with pytest.raises(UsageError, match="the candidate of `mpi-cpu` was not built from this recipe"):
         require_same_key(replace(a_record(), key=key), IMAGE)
+
+
+def test_a_candidate_of_another_key_is_released_if_its_bytes_are_those_of_the_recipe(
+    project: ProjectSettings,
+) -> None:
+    upgraded = replace(IMAGE, key=ImageKey("b" * 64))
+    with pytest.raises(UsageError, match="the candidate of `mpi-cpu` was not built from this recipe"):
+        promote_image(project, upgraded, print, PublishOptions())
+
+    other = StepLayer("b" * KEY_DIGITS, IMAGE.platform, "sha256:" + "0" * 64)
+    record(project.images, [replace(other, digest=content_id(CONFIG))], project.state / "locks")
+    record(project.state, [other], project.state / "locks")
+    with pytest.raises(UsageError, match="the candidate of `mpi-cpu` was not built from this recipe"):
+        promote_image(project, upgraded, print, PublishOptions())
+
+    record(project.state, [replace(other, digest=content_id(CONFIG))], project.state / "locks")
+    assert promote_image(project, upgraded, print, PublishOptions()).is_released
 
 
 def test_a_candidate_outside_the_registry_of_the_project_is_announced(
