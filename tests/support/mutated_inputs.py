@@ -48,7 +48,7 @@ from bakehouse.util.archive_reader import ArchiveError
 from bakehouse.util.oci import ContentId, Digest
 from tests.support import mutated_samples as samples
 from tests.support.mutants import Form, mutant
-from tests.support.mutations import Mutations, mutated
+from tests.support.mutations import Mutations
 
 Read = Callable[[bytes], None]
 
@@ -111,8 +111,8 @@ class MutatedInputs:
     def _surfaces(self) -> Iterator[tuple[str, Surface]]:
         recipes = ((text.encode(), self._read_part("")) for text in self._recipes.recipes)
         components = ((text.encode(), self._read_part(name)) for name, text in self._recipes.components)
-        yield "recipes", Surface(tuple(recipes), _mutated_recipe)
-        yield "components", Surface(tuple(components), _mutated_recipe)
+        for name, samples_of_name in (("recipes", recipes), ("components", components)):
+            yield name, Surface(tuple(samples_of_name), lambda sample, random: mutant(sample, "yaml", random))
         yield "pins.yaml", _surface("yaml", self._read_pins, samples.PINS)
         yield "pyproject.toml", _surface("toml", self._read_settings, *samples.SETTINGS)
         yield "requirements", _surface("text", self._read_requirements, samples.REQUIREMENTS)
@@ -295,12 +295,6 @@ def _surface(
         lambda sample, random: mutant(sample, form, random),
         refusals,
     )
-
-
-def _mutated_recipe(sample: bytes, random: Random) -> bytes:
-    if random.random() < 0.3:
-        return mutant(sample, "yaml", random)
-    return mutated(sample.decode(), random).encode(errors="surrogatepass")
 
 
 def _damaged(sample: bytes, random: Random) -> bytes:

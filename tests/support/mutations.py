@@ -1,17 +1,11 @@
 """Malformed recipes and components: real ones with mutated lines and values."""
 
-import copy
-import json
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
-
-import yaml
 
 from bakehouse.catalog.catalog import Catalog, checked, read_component
 from bakehouse.catalog.project import HOME
@@ -26,6 +20,7 @@ from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import load
 from tests.support import own_recipes
+from tests.support.mutants import mutant
 
 MATRIX = """\
 summary: PyTorch ${pytorch|minor} for ${python|tag}
@@ -92,15 +87,8 @@ releases:
 USER = 'summary: Uses it\nbase: {debian: "12"}\ncomponents: {mutated: "*", python: "3.11"}\n'
 TEMPLATE = "{% block build %}\nFROM toolchain AS mutated\nRUN finish mutated {{ version }}\n{% endblock %}\n"
 
-_ODD = json.loads((HOME / "tests" / "support" / "mutations.json").read_text(encoding="utf-8"))
-KEYS = tuple(_ODD["keys"])
-WORDS = (*_ODD["words"], "9" * 5_000, "x" * 300, "x" * 17_000)
-_SCALAR = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|[A-Za-z0-9.<>=*][A-Za-z0-9.<>=*|${}-]*')
-
 _CALLS = 3
 """Calls of the resolver that search for a way out: the messages are tested, not the search."""
-
-Mutation = Callable[[list[str], Random], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +150,13 @@ class Mutations:
     def run(self, seed: int) -> Outcome:
         """One case: the same number gives the same one. Errors other than BakehouseError are raised."""
         random = Random(seed)
-        if random.random() < 0.5:
-            name, text = "", mutated(random.choice(self.recipes), random)
-        else:
-            name, whole = random.choice(self.components)
-            text = mutated(whole, random)
-        return self.outcome(text, name)
+        name, text = random.choice((("", random.choice(self.recipes)), random.choice(self.components)))
+        return self.outcome(mutant(text.encode(), "yaml", random).decode(errors="surrogateescape"), name)
 
     def outcome(self, text: str, name: str = "") -> Outcome:
         """Return the result of the text of a recipe or a component."""
         try:
-            self.take(text.encode(errors="surrogatepass"), name)
+            self.take(text.encode(errors="surrogateescape"), name)
         except BakehouseError as error:
             for diagnostic in error.diagnostics:
                 failure_text(diagnostic)
@@ -215,148 +199,3 @@ def head(text: str) -> str:
     lines = text.splitlines(keepends=True)
     starts = [number for number, line in enumerate(lines[:150]) if line.startswith("  - version:")]
     return "".join(lines[: starts[-1]] if len(lines) > 150 and len(starts) > 1 else lines)
-
-
-def mutated(text: str, random: Random) -> str:
-    """A text after one mutation or a few: of its lines, or of the tree that they mean."""
-    count = random.choice((1, 1, 1, 2, 3, 6))
-    if random.random() < 0.7:
-        tree: list[Any] = [yaml.load(text, yaml.CBaseLoader)]
-        for _ in range(count):
-            _change_tree(tree, random)
-        return json.dumps(tree[0], indent=1, ensure_ascii=random.random() < 0.5)
-    lines = text.splitlines(keepends=True)
-    for _ in range(count):
-        random.choice(_MUTATIONS)(lines, random)
-        if not lines:
-            break
-    return "".join(lines)
-
-
-def _change_tree(tree: list[Any], random: Random) -> None:
-    """Change one value, key or item; what is below is as likely as what is above."""
-    nodes = list(_places(tree))
-    holder, key = random.choice(nodes)
-    match random.choice(
-        ("word", "version", "version", "version", "take out", "exchange", "rename", "again", "add")
-    ):
-        case "word":
-            holder[key] = random.choice((*WORDS, None, True, 1, 1.5, [], {}, [[]], {"a": ["b"]}))
-        case "version" if isinstance(holder[key], str):
-            holder[key] = _other_version(holder[key], random)
-        case "take out" if holder is not tree:
-            del holder[key]
-        case "exchange":
-            other, other_key = random.choice(nodes)
-            holder[key] = copy.deepcopy(other[other_key])
-        case "rename" if isinstance(holder, dict):
-            holder[random.choice((*KEYS, *WORDS))] = holder.pop(key)
-        case "again" if isinstance(holder, list) and holder is not tree:
-            holder.extend([holder[key]] * random.choice((1, 2, 50)))
-        case "add" if isinstance(holder[key], dict):
-            node = random.choice(nodes)
-            holder[key][random.choice(KEYS)] = copy.deepcopy(node[0][node[1]])
-
-
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    for key in list(value) if isinstance(value, dict) else range(len(value)):
-        yield value, key
-        if isinstance(value[key], (dict, list)):
-            yield from _places(value[key])
-
-
-def _other_version(text: str, random: Random) -> str:
-    """One number of it changed, or its comparison."""
-    numbers = list(re.finditer(r"[0-9]+|[<>=!~]=?", text))
-    if not numbers:
-        return text + random.choice(("*", "-1", ".1", " "))
-    number = random.choice(numbers)
-    put = (
-        str(max(0, int(number[0][:9]) + random.choice((-1, 1, 10))))
-        if number[0].isdigit()
-        else random.choice(("<", ">=", "=="))
-    )
-    return text[: number.start()] + put + text[number.end() :]
-
-
-def _spot(lines: list[str], random: Random) -> int:
-    return random.randrange(len(lines))
-
-
-def _delete(lines: list[str], random: Random) -> None:
-    start = _spot(lines, random)
-    del lines[start : start + random.choice((1, 1, 1, 2, 5))]
-
-
-def _duplicate(lines: list[str], random: Random) -> None:
-    start = _spot(lines, random)
-    block = lines[start : start + random.choice((1, 1, 3))]
-    lines[start:start] = block * random.choice((1, 1, 1, 2, 300))
-
-
-def _swap(lines: list[str], random: Random) -> None:
-    number, other = _spot(lines, random), _spot(lines, random)
-    lines[number], lines[other] = lines[other], lines[number]
-
-
-def _indent(lines: list[str], random: Random) -> None:
-    number = _spot(lines, random)
-    lines[number] = random.choice((" ", "  ", "\t", "- ", "    ")) + lines[number]
-
-
-def _outdent(lines: list[str], random: Random) -> None:
-    number = _spot(lines, random)
-    lines[number] = lines[number].removeprefix(" " * random.choice((1, 2, 4)))
-
-
-def _word(lines: list[str], random: Random) -> None:
-    """Another value, or another key, in the place of one."""
-    number = _spot(lines, random)
-    scalars = list(_SCALAR.finditer(lines[number]))
-    if scalars:
-        scalar = random.choice(scalars)
-        word = random.choice(KEYS if random.random() < 0.25 else WORDS)
-        lines[number] = lines[number][: scalar.start()] + word + lines[number][scalar.end() :]
-
-
-def _exchange(lines: list[str], random: Random) -> None:
-    """A value of this file in the place of another one."""
-    number, other = _spot(lines, random), _spot(lines, random)
-    old, new = _SCALAR.findall(lines[number]), _SCALAR.findall(lines[other])
-    if old and new:
-        lines[number] = lines[number].replace(random.choice(old), random.choice(new), 1)
-
-
-def _insert(lines: list[str], random: Random) -> None:
-    number = _spot(lines, random)
-    depth = len(lines[number]) - len(lines[number].lstrip(" "))
-    lines.insert(number, f"{' ' * depth}{random.choice(KEYS)}: {random.choice(WORDS)}\n")
-
-
-def _axis(lines: list[str], random: Random) -> None:
-    """Axes of all sizes, some whose product is far too large."""
-    count, size = random.choice(((1, 1), (1, 3), (3, 2), (3, 40), (12, 10)))
-    axes = [f"a{number}: [{', '.join(str(value) for value in range(size))}]" for number in range(count)]
-    number = _spot(lines, random)
-    depth = len(lines[number]) - len(lines[number].lstrip(" "))
-    lines.insert(number, f"{' ' * depth}matrix: {{{', '.join(axes)}}}\n")
-
-
-def _cut(lines: list[str], random: Random) -> None:
-    text = "".join(lines)
-    text = text[: random.randrange(len(text) + 1)]
-    lines[:] = text.splitlines(keepends=True)
-
-
-def _characters(lines: list[str], random: Random) -> None:
-    number = _spot(lines, random)
-    line = lines[number]
-    position = random.randrange(len(line) + 1)
-    put = chr(random.choice((*range(0x20, 0x7F), 0, 9, 0x85, 0x2028, 0xFEFF, 0x1F600, 0xD800)))
-    lines[number] = line[:position] + put + line[position + random.choice((0, 1)) :]
-
-
-_MUTATIONS: tuple[Mutation, ...] = (
-    *(_delete, _duplicate, _swap, _indent, _outdent),
-    *(_word, _word, _word, _word, _exchange, _insert, _insert, _axis, _cut, _characters),
-)
