@@ -67,9 +67,30 @@ def files_of_tests(root: Path) -> set[str]:
     }
 
 
-def test_each_test_is_run_by_a_command() -> None:
-    assert len(files_of_tests(HOME)) > 300
-    assert left_out(HOME, selftest.TIERS.values()) == set()
+def test_each_test_file_is_where_the_commands_look() -> None:
+    files = files_of_tests(HOME)
+
+    assert len(files) > 300
+    assert {file for file in files if not file.startswith("tests/") or "/." in file} == set()
+    assert [path for path in HOME.glob("tests/**/conftest.py") if "collect_ignore" in path.read_text()] == []
+
+
+def test_the_commands_run_tests_of_each_kind(root: Path) -> None:
+    """A small checkout with the settings of this one: to collect all tests would take long."""
+    settings = (HOME / "pyproject.toml").read_text()
+    (root / "pyproject.toml").write_text(settings[settings.index("[tool.pytest") :])
+    for name in ("plan", "integration"):
+        (root / "tests" / name).mkdir()
+        (root / "tests" / name / f"test_{name}.py").write_text(
+            "import pytest\n"
+            "def test_a(): ...\n"
+            "@pytest.mark.engine\ndef test_b(): ...\n"
+            "@pytest.mark.release\ndef test_c(): ...\n"
+            "@pytest.mark.engine\n@pytest.mark.release\ndef test_d(): ...\n"
+        )
+    commands = [(*PYTEST, *command[3:]) for command in selftest.TIERS.values()]
+
+    assert left_out(root, commands) == set()
 
 
 @pytest.fixture
@@ -82,17 +103,6 @@ def root(tmp_path: Path) -> Path:
         "import pytest\ndef test_b(): ...\n@pytest.mark.release\ndef test_c(): ...\n"
     )
     return tmp_path
-
-
-def test_a_directory_that_pytest_skips_is_reported(root: Path) -> None:
-    assert left_out(root, [PYTEST, (*PYTEST, "--release")]) == {NESTED}
-
-
-def test_the_settings_of_the_checkout_skip_no_directory(root: Path) -> None:
-    settings = (HOME / "pyproject.toml").read_text()
-    (root / "pyproject.toml").write_text(settings[settings.index("[tool.pytest") :])
-
-    assert left_out(root, [PYTEST, (*PYTEST, "--release")]) == set()
 
 
 def test_a_test_that_is_left_to_no_command_is_reported(root: Path) -> None:

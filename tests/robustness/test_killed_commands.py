@@ -8,7 +8,7 @@ from tests.support import killed_commands
 
 
 @pytest.mark.parametrize(
-    "names", [("update", "render"), pytest.param((), marks=pytest.mark.release)], ids=["short", "all"]
+    "names", [("update",), pytest.param((), marks=pytest.mark.release)], ids=["short", "all"]
 )
 def test_the_run_after_a_killed_one_writes_the_same_files(tmp_path: Path, names: tuple[str, ...]) -> None:
     """`benchmarks/kill_commands.py` kills more."""
