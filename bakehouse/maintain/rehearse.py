@@ -5,12 +5,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from bakehouse.builder import base_image, image_owners, single_layers
+from bakehouse.builder import base_image, image_owners
 from bakehouse.builder import build as builder
 from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.build_inputs import build_inputs
 from bakehouse.builder.progress import Progress
-from bakehouse.builder.single_layers import SingleLayer
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.engine.protocol import Engine
@@ -20,8 +19,9 @@ from bakehouse.evidence.image_state import known_layers
 from bakehouse.evidence.step_layers import StepLayer, asked_keys
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFile
-from bakehouse.maintain import rehearsal
+from bakehouse.maintain import rehearsal, single_layers
 from bakehouse.maintain.rehearsal import RehearsalResults, Rehearsed
+from bakehouse.maintain.single_layers import SingleLayer
 from bakehouse.maintain.stub_plan import Rehearsal
 from bakehouse.pipeline.build import platforms_of, runnable_plan
 from bakehouse.plan import dockerfile
@@ -32,8 +32,10 @@ from bakehouse.util.format import format_count, format_names
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.terminal import Reporter
 
-_MAX_LAYERS, _MAX_DOWNLOADS, _MAX_CACHE = 8, 4_000_000_000, 10_000_000_000
-"""Layers and bytes of a group, and bytes that the build cache keeps: together less than 25 GB of disk."""
+_MAX_LAYERS, _MAX_WEIGHT, _MAX_CACHE = 8, 4_000_000_000, 10_000_000_000
+"""Layers and weight of a group, and bytes that the build cache keeps."""
+_MAX_DISK, _COPIES = 25_000_000_000, 6
+"""Bytes of disk, and how many times its weight a group needs: downloads, two unpacked copies, compressed."""
 
 
 def rehearse(
@@ -102,10 +104,12 @@ def _build_layers(
             file.write(root / "images")
     image_owners.record(project, [item.reference for item in layers])
     rest = [*layers]
-    for group in single_layers.groups(layers, _MAX_LAYERS, _MAX_DOWNLOADS):
+    for group in single_layers.groups(layers, _MAX_LAYERS, _MAX_WEIGHT):
         rest = rest[len(group) :]
         images = [*{item.image.name: item.image for item in group}.values()]
         progress.report(f"layers: {format_names(item.name for item in group)}")
+        need = _COPIES * single_layers.weight({file for item in group for file in item.files})
+        engine.prune_build_cache(min(_MAX_CACHE, max(0, _MAX_DISK - need)))
         with _only_for_now(project, group, rest, progress.report):
             try:
                 with builder.open_context(project, images, engine, progress, BuildOptions()) as context:
@@ -123,7 +127,7 @@ def _build_layers(
             rows.append(StepLayer(item.layer.key, item.image.platform, digest))
             engine.remove_image(item.reference)
         step_layers.record(project.state, rows, project.state / "locks")
-        engine.prune_build_cache(_MAX_CACHE)
+    engine.prune_build_cache(_MAX_CACHE)
 
 
 @contextlib.contextmanager

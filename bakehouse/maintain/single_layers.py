@@ -15,13 +15,14 @@ from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.errors import Diagnostic
 from bakehouse.fetch.required_files import RequiredFile, files_of
+from bakehouse.maintain.stub_plan import OUTPUT
 from bakehouse.plan import dockerfile
 from bakehouse.plan.image_layer import ImageLayer
 from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.util.oci import Digest
 
 _REPOSITORY = "bakehouse/layer"
-_OUTPUT = "type=image,compression=uncompressed,force-compression=true"
+_SDIST = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ class SingleLayer:
 
     @property
     def cost(self) -> tuple[int, int]:
-        """Bytes to download, and the number of stages."""
-        return sum(file.bytes or 0 for file in self.files), len(self.layer.stages)
+        """Weight of the files, and the number of stages."""
+        return weight(self.files), len(self.layer.stages)
 
     @property
     def reference(self) -> str:
@@ -81,12 +82,17 @@ def _of_image(image: Image) -> Iterator[SingleLayer]:
             yield SingleLayer(image, layer, f"{head}FROM scratch AS single-layer\n{cut.text}\n", files)
 
 
+def weight(files: Iterable[RequiredFile]) -> int:
+    """Return the bytes of files; source distributions, which take time to compile, weigh more."""
+    return sum((file.bytes or 0) + _SDIST * (file.kind == "sdist") for file in files)
+
+
 def groups(layers: Sequence[SingleLayer], count: int, size: int) -> Iterator[list[SingleLayer]]:
-    """Yield groups of at most `count` layers, which download at most `size` bytes if they are several."""
+    """Yield groups of at most `count` layers, with files of at most this weight if they are several."""
     group: list[SingleLayer] = []
     for item in layers:
         files = {file for each in [*group, item] for file in each.files}
-        if group and (len(group) == count or sum(file.bytes or 0 for file in files) > size):
+        if group and (len(group) == count or weight(files) > size):
             yield group
             group = []
         group.append(item)
@@ -130,5 +136,5 @@ def _target(item: SingleLayer, output: Path) -> buildx.Target:
         dockerfile=item.dockerfile,
         stage="single-layer",
         tags=(item.reference,),
-        output=_OUTPUT,
+        output=OUTPUT,
     )

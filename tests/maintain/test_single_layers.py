@@ -6,11 +6,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bakehouse.builder import single_layers
-from bakehouse.builder.single_layers import SingleLayer
 from bakehouse.catalog.project import HOME
 from bakehouse.fetch.required_files import RequiredFile
+from bakehouse.maintain import single_layers
 from bakehouse.maintain.rehearse import uncovered
+from bakehouse.maintain.single_layers import SingleLayer
 from bakehouse.plan.image_layer import ImageLayer
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import open_workspace, select
@@ -72,6 +72,17 @@ def test_a_group_is_small_unless_a_layer_alone_is_large() -> None:
     assert [[sizes[layers.index(item)] for item in group] for group in groups] == (
         [[30, 30], [50], [200], [10, 10], [10]]
     )
+
+
+def test_what_is_compiled_does_not_wait_with_what_is_downloaded() -> None:
+    [image] = planned("mpi-cpu")
+    wheels, *_, compiled = [
+        [item.layer.stages[0] for item in group]
+        for group in single_layers.groups(found([image]), 8, 1_000_000_000)
+    ]
+
+    assert {"mpi4py", "open-mpi"} <= {*wheels}
+    assert compiled == ["sagemaker-training"]
 
 
 @given(st.lists(st.frozensets(names, max_size=4), max_size=6), st.frozensets(names, max_size=3))
