@@ -75,7 +75,7 @@ def import_and_select(
         build = replace_fields(build, excluded={**build.excluded, **reasons})
     for name, reason in build.excluded.items():
         proposal.image_entry.check(reason, name)
-    _settle(proposal, selection)
+    settle(proposal, selection)
     return proposal, selection
 
 
@@ -329,7 +329,7 @@ def _any_cuda(variant: str) -> str:
     return "cu*" if variant.startswith("cu") else variant
 
 
-def _settle(proposal: Proposal, selection: ChosenComponents) -> None:
+def settle(proposal: Proposal, selection: ChosenComponents) -> None:
     """Decide the fates of the instructions that depend on the selection."""
     choice = selection.choice
     if choice and choice.note:

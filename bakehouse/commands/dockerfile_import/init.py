@@ -8,35 +8,48 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from packaging.version import Version
+
 from bakehouse.catalog import cache, project
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.component import Component
 from bakehouse.catalog.project import HOME, IS_CHECKOUT
 from bakehouse.catalog.recipe import is_image_name, proposed_name
 from bakehouse.commands.dockerfile_import import recipe_text
 from bakehouse.commands.dockerfile_import.account import AccountRow, Fate
-from bakehouse.commands.dockerfile_import.bases import DEFAULT_BASE
-from bakehouse.commands.dockerfile_import.choose import ChosenComponents, recipe_head
+from bakehouse.commands.dockerfile_import.bases import DEFAULT_BASE, BaseChoice, KnownImage
+from bakehouse.commands.dockerfile_import.choose import recipe_head, settle
+from bakehouse.commands.dockerfile_import.choose import select as select_components
+from bakehouse.commands.dockerfile_import.proposal import Proposal
+from bakehouse.commands.dockerfile_import.recipe_text import content_of, requirements_of
+from bakehouse.commands.dockerfile_import.repository import look
 from bakehouse.commands.dockerfile_import.translate import DockerfileBuild, find_context
 from bakehouse.errors import Location, RecipeError, UsageError
 from bakehouse.lock import locking
 from bakehouse.lock.base_description import component_name
 from bakehouse.plan.workspace import open_workspace, select
+from bakehouse.util.dockerfile_reader import instructions
 from bakehouse.util.files import display_path, is_file, read_text, write_whole
 from bakehouse.util.format import format_count, format_table
+from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
 RECIPES = "training-images"
 """Directory of the recipes of a new project."""
 IGNORED = ("/build/", "/signing.pem")
 """Paths of a project that are not committed: Bakehouse's state, and the private key of its signatures."""
-_FIRST = ChosenComponents(
-    DEFAULT_BASE,
-    {"pytorch": "2.13.0", "sagemaker-pytorch-training": "*"},
-    {"pytorch": "cpu-*"},
+_FRAMEWORKS = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
+_EXAMPLES = (
+    "# Run it in smoke tests.",
+    "# smoke: {{hosts: 1, hyperparameters: {{epochs: 1}}}}",
+    "",
+    "# Packages of the distribution, environment variables, other files, and last build steps.",
+    "# packages: [libgomp1]",
+    '# environment: {{TOKENIZERS_PARALLELISM: "false"}}',
+    "# files:",
+    "#   - {{from: {to_root}/tools/, to: /opt/tools/}}",
+    "# run: [\"echo 'umask 027' >> /etc/profile\"]",
 )
-_REQUIREMENTS = ("requirements.txt", "requirements/base.txt", "uv.lock", "pylock.toml")
-"""Usual paths of a repository's requirements; a file for pip precedes a lock."""
-_CODE = ("src", "code", "training")
-"""Usual directories of a training script."""
 _TABLE = re.compile(r"^[ \t]*\[tool\.bakehouse\][ \t]*(?:#.*)?$", re.MULTILINE)
 
 
@@ -64,6 +77,8 @@ class Created:
     """Fates of the instructions of the Dockerfile."""
     untranslated: tuple[AccountRow, ...] = ()
     """Parts of the Dockerfile that the user has to check."""
+    found: tuple[AccountRow, ...] = ()
+    """Files of a repository without a Dockerfile, with what the recipe has of them."""
     dockerfile: str = ""
     change: str = ""
     """Versions that another base changes."""
@@ -82,6 +97,9 @@ class Created:
             parts += ["", *recipe_text.account_table(self.rows)]
             parts += ["", *self._rows_to_check]
             parts += ["the recipe resolves"] if self.is_proven else []
+        if self.found:
+            cells = [("found", "recipe"), *((row.text, row.detail) for row in self.found)]
+            parts += ["", *format_table(cells, indent="  ").rstrip("\n").split("\n")]
         lock = [] if self.is_locked else [(f"bake lock {self.name}", "lock the requirements")]
         rows_next = [
             *lock,
@@ -117,6 +135,11 @@ def run(
     source = start / dockerfile
     if dockerfile and not is_file(source):
         raise UsageError(f"`{dockerfile}` does not exist", hint="name a Dockerfile")
+    if dockerfile and not any(
+        step.keyword == "FROM" for step in instructions(read_text(source, errors="replace"))
+    ):
+        hint = "run `bake init` without this option: it reads the files of the repository"
+        raise UsageError(f"`{dockerfile}` is not a Dockerfile: it has no FROM", hint=hint)
     created = Created(name or _default_name(root))
     _check_name(created.name)
     pyproject = root / "pyproject.toml"
@@ -124,14 +147,14 @@ def run(
     new, directory = with_settings(old, pyproject)
     recipe = root / directory / "images" / f"{created.name}.yaml"
     files: dict[Path, str] = {}
-    selection = _FIRST
+    described: BaseChoice | None = None
     if base and describe:
-        selection = _described(base, root / directory, root, describe, created)
+        described = _described(base, root / directory, root, describe, created)
     if not recipe.exists():
+        own = recipe.parent.parent
+        roots = (HOME / "recipes", *([own] if own.is_dir() else []))
+        catalog = cache.load(roots).catalog
         if dockerfile:
-            own = recipe.parent.parent
-            roots = (HOME / "recipes", *([own] if own.is_dir() else []))
-            catalog = cache.load(roots).catalog
             context = start / options.context if options.context else find_context(source, root)
             if context != source.parent:
                 created.lines.append(f"build context: {display_path(context)}; `--context` names another one")
@@ -148,7 +171,11 @@ def run(
                 created.untranslated += (AccountRow(imported.line, text, Fate.UNTRANSLATED, reason),)
             files |= imported.files
         else:
-            files[recipe] = first_recipe(created.name, root, recipe, selection)
+            proposal = look(root, catalog)
+            if described:
+                proposal.base = KnownImage((described,))
+            files |= first_recipe(created.name, recipe, root, proposal, catalog)
+            created.found, created.untranslated = proposal.account.rows(), proposal.account.checks()
     # The recipe directory must exist before the settings name it.
     for path, content in files.items():
         _write(path, content, root, created)
@@ -250,8 +277,18 @@ def _is_toml(text: str, values: object) -> bool:
 
 def _described(
     base: str, recipes: Path, root: Path, describe: Callable[[str], tuple[str, str]], created: Created
-) -> ChosenComponents:
-    """Write the component of a base, unless it exists, and return a selection with it."""
+) -> BaseChoice:
+    """Write the component of a base, unless it exists, and return it. Raises UsageError for no image."""
+    bases = [
+        name for name, part in cache.load((HOME / "recipes",)).catalog.components.items() if part.is_base
+    ]
+    plain = base.partition(":")[0]
+    if "/" not in base and (plain == base or suggestion(plain, bases)):
+        hint = (
+            suggestion(plain, bases)
+            or "write a reference with a tag, such as `registry.example/team/image:1`"
+        )
+        raise UsageError(f"`{base}` is not an image that Bakehouse can ask", hint=hint)
     name = component_name(base)
     path = recipes / "components" / name / "component.yaml"
     if not path.exists():
@@ -267,41 +304,53 @@ def _described(
             Location(path, 1, 1),
             hint=f"run `bake lock {name}` for all mistakes",
         )
-    return ChosenComponents((name, catalog.components[name].releases[0].version))
+    return BaseChoice(name, catalog.components[name].releases[0].version)
 
 
-def first_recipe(name: str, root: Path, recipe: Path, selection: ChosenComponents = _FIRST) -> str:
-    """Return a recipe with the requirements and the code of the repository, and commented examples."""
+def first_recipe(
+    name: str, recipe: Path, root: Path, proposal: Proposal, catalog: Catalog
+) -> dict[Path, str]:
+    """Return the recipe for a repository, with commented examples, and its requirements file."""
+    wishes = [wish for wish in proposal.wishes.values() if wish.name in _FRAMEWORKS and not wish.variant]
+    for wish in wishes:
+        wish.variant = "cpu-*"
+        wish.specifier = wish.specifier or _newest_pinned(catalog.components[wish.name])
+    selection = select_components(proposal, catalog)
+    for wish in wishes:
+        if selection.variants.get(wish.name, "").startswith("cpu") and wish.entries:
+            wish.entries[0].add(Fate.RECIPE, "for CPUs; for GPUs, remove `variants`")
+        wish.variant = ""
+    settle(proposal, selection)
+    names = [_FRAMEWORKS[part] for part in selection.components if part in _FRAMEWORKS]
+    extends = f"Extends {selection.base[0]}, with" if selection.base[0] != DEFAULT_BASE[0] else ""
+    head = f"{' and '.join(names)}, with" if names else extends or "With"
+    lines = [*recipe_head(f"{head} the code of {name}", selection), ""]
+    files: dict[Path, str] = {}
     to_root = _relative(root, recipe)
-    requirements = next((file for file in _REQUIREMENTS if is_file(root / file)), "")
-    directory = next((path for path in _CODE if is_file(root / path / "train.py")), "")
-    code = f"code: {{directory: {to_root}/{directory or _CODE[0]}, entry_point: train.py}}"
-    return "\n".join(
-        [
-            *recipe_head(
-                f"PyTorch on CPU instances, with the code of {name}"
-                if selection is _FIRST
-                else f"Extends {selection.base[0]}, with the code of {name}",
-                selection,
-            ),
-            "",
-            f"# Your Python packages. After a change, run `bake lock {name}`.",
-            f"{'' if requirements else '# '}requirements: {to_root}/{requirements or _REQUIREMENTS[0]}",
-            "",
-            "# Your training code, copied to /opt/ml/code. SageMaker starts the entry point.",
-            code if directory else f"# {code}",
-            "# Run it in smoke tests.",
-            "# smoke: {hosts: 1, hyperparameters: {epochs: 1}}",
-            "",
-            "# Packages of the distribution, environment variables, other files, and last build steps.",
-            "# packages: [libgomp1]",
-            '# environment: {TOKENIZERS_PARALLELISM: "false"}',
-            "# files:",
-            f"#   - {{from: {to_root}/tools/, to: /opt/tools/}}",
-            "# run: [\"echo 'umask 027' >> /etc/profile\"]",
-            "",
-        ]
-    )
+    requirements = requirements_of(proposal, root, recipe)
+    if requirements and requirements[1]:
+        files[requirements[0]] = requirements[1]
+    file = _relative(requirements[0], recipe) if requirements else f"{to_root}/requirements.txt"
+    lines.append(f"# Your Python packages. After a change, run `bake lock {name}`.")
+    lines += [f"{'' if requirements else '# '}requirements: {file}", ""]
+    lines.append("# Your training code, copied to /opt/ml/code. SageMaker starts the entry point.")
+    lines += content_of(proposal, root, recipe) or [
+        f"# code: {{directory: {to_root}/src, entry_point: train.py}}"
+    ]
+    lines += [line.format(to_root=to_root) for line in _EXAMPLES]
+    if checks := proposal.account.checks():
+        lines += ["# To check:", *(f"# {row.text}: {row.detail}" for row in checks)]
+    return {**files, recipe: "\n".join(lines) + "\n"}
+
+
+def _newest_pinned(component: Component) -> str:
+    """Return the newest release for CPUs whose files have recorded checksums, as a specifier."""
+    releases = sorted(component.releases, key=lambda release: Version(release.version), reverse=True)
+    for release in releases:
+        variants = [variant for variant in release.variants if variant.name.startswith("cpu")]
+        if any(all(artifact.sha256 for artifact in variant.spec.artifacts) for variant in variants):
+            return f"=={release.version}"
+    return ""
 
 
 def _ignore(root: Path, created: Created) -> None:

@@ -14,7 +14,9 @@ from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry
 from bakehouse.commands.dockerfile_import.index import ComponentSource, ReverseIndex, version_in
 from bakehouse.commands.dockerfile_import.installs import Install
 from bakehouse.commands.dockerfile_import.proposal import Proposal, Wish
+from bakehouse.errors import RecipeError
 from bakehouse.util.files import is_file, read_text
+from bakehouse.util.yaml_reader import Mapping, Scalar, Sequence, load
 
 _BAKEHOUSE_PIP = "Bakehouse installs locked packages with its own pip"
 _BAKEHOUSE_APT = "Bakehouse installs distribution packages itself and keeps no lists"
@@ -60,18 +62,20 @@ class Lifter:
         self._index = index
         self._context = context
 
-    def plan(self, install: Install, directory: PurePosixPath, variables: set[str], text: str) -> Lift | str:
+    def plan(self, install: Install, directory: PurePosixPath, variables: set[str]) -> Lift | str:
         """Return the content for an installation, or why a recipe cannot express it."""
         if install.unknown:
             return f"Bakehouse does not know the option {install.unknown} of {install.tool}"
-        plans = {"apt": self._apt, "dnf": self._dnf, "conda": self._conda}
+        plans = {"apt": self._apt, "dnf": self._dnf}
         if install.tool == "pip":
-            return self._pip(install, directory, variables, text)
+            return self._pip(install, directory, variables)
         if variables:
             return f"the command sets {min(variables)}"
-        return plans[install.tool](install, text)
+        if install.tool == "conda":
+            return self._conda(install, directory)
+        return plans[install.tool](install)
 
-    def _apt(self, install: Install, text: str) -> Lift | str:
+    def _apt(self, install: Install) -> Lift | str:
         if install.verb != "install":
             return f"a recipe has no `{install.verb}` of packages"
         if install.options:
@@ -114,7 +118,7 @@ class Lifter:
                 entry.check(reason, f"RUN apt-get install {package}")
             self._proposal.apt.setdefault(name, entry)
 
-    def _dnf(self, install: Install, text: str) -> Lift | str:
+    def _dnf(self, install: Install) -> Lift | str:
         if install.verb != "install":
             return f"a recipe has no `{install.verb}` of packages"
         if install.options:
@@ -132,9 +136,19 @@ class Lifter:
 
         return Lift("dnf", apply)
 
-    def _conda(self, install: Install, text: str) -> Lift | str:
+    def _conda_file(self, source: str, entry: InstructionEntry) -> None:
+        self._proposal.python_entries.append(entry)
+        self.add_environment(source, entry)
+
+    def _conda(self, install: Install, directory: PurePosixPath) -> Lift | str:
         if install.verb in ("update", "upgrade") and {*install.packages} <= {"conda"}:
             return Lift("conda", lambda entry: self._proposal.python_entries.append(entry))
+        if install.verb == "env" and install.packages[:1] in (("create",), ("update",)):
+            name = next(iter(install.values("-f", "--file")), "environment.yml")
+            source = self.context_file(name, directory)
+            others = {option for option, _ in install.options} - {"-f", "--file"}
+            if source and not others:
+                return Lift("conda", lambda entry: self._conda_file(source, entry))
         if install.verb not in ("install", "create"):
             return "a recipe has no environments of conda"
         if any(name not in ("--file", "-f") for name, _ in install.options) or install.values("--file", "-f"):
@@ -179,12 +193,38 @@ class Lifter:
             entry.check(reason, text, spot)
         return True
 
+    def add_environment(self, source: str, entry: InstructionEntry) -> None:
+        """Add the packages of a file of conda, and those of pip in it."""
+        try:
+            node = load(self._context / source)
+        except RecipeError:
+            entry.check(f"not known: {source} is not YAML")
+            return
+        pairs = {key.text: value for key, value in node.entries} if isinstance(node, Mapping) else {}
+        given = pairs.get("dependencies")
+        for item in given.items if isinstance(given, Sequence) else ():
+            if isinstance(item, Scalar) and not self.conda_package(item.text, entry):
+                entry.check("add the package to the requirements: its form is not known", item.text)
+            for key, value in item.entries if isinstance(item, Mapping) else ():
+                lines = value.items if key.text == "pip" and isinstance(value, Sequence) else ()
+                for line in lines:
+                    if isinstance(line, Scalar):
+                        self._environment_line(line.text, source, entry)
+
+    def _environment_line(self, line: str, source: str, entry: InstructionEntry) -> None:
+        if match := re.match(r"-r\s+(\S+)", line):
+            self.add_file(str(PurePosixPath(source).parent / match[1]), entry)
+        elif line.startswith("-"):
+            entry.check("not in the recipe: the lock reads indexes from pip's configuration", line)
+        elif reason := self.pip_line(line, entry):
+            entry.check(reason, line)
+
     def python(self, version: str, entry: InstructionEntry) -> None:
         """Add Python in a version."""
         wish = Wish(("python",), f"=={version}.*", "", entry.line, f"python {version}", [entry])
         self._proposal.wish(wish)
 
-    def _pip(self, install: Install, directory: PurePosixPath, variables: set[str], text: str) -> Lift | str:
+    def _pip(self, install: Install, directory: PurePosixPath, variables: set[str]) -> Lift | str:
         if install.verb != "install":
             return f"a recipe has no `pip {install.verb}`"
         index = ""
@@ -227,16 +267,34 @@ class Lifter:
             for kind, source in files:
                 self.add_file(source, entry, is_constraint=kind == "-c")
             for package, found_source, requirement in lines:
-                if found_source:
-                    self._source_wish(found_source, package, entry)
-                elif requirement:
-                    self._requirement(requirement, package, index, entry)
-                else:
-                    self._proposal.requirements.setdefault(package, entry)
+                self._add(package, found_source, requirement, index, entry)
             if not lines and not files:
                 entry.add(Fate.REPLACED, _BAKEHOUSE_PIP)
 
         return Lift("pip", apply)
+
+    def pip_line(self, line: str, entry: InstructionEntry) -> str:
+        """Add a line of requirements; return why it cannot be one."""
+        found = self._pip_package(line)
+        if isinstance(found, str):
+            return found
+        self._add(*found, "", entry)
+        return ""
+
+    def _add(
+        self,
+        package: str,
+        source: ComponentSource | None,
+        requirement: Requirement | None,
+        index: str,
+        entry: InstructionEntry,
+    ) -> None:
+        if source:
+            self._source_wish(source, package, entry)
+        elif requirement:
+            self._requirement(requirement, package, index, entry)
+        else:
+            self._proposal.requirements.setdefault(package, entry)
 
     def _pip_package(self, text: str) -> tuple[str, ComponentSource | None, Requirement | None] | str:
         """Return the line for a package, with its component or its requirement; or why there is none."""

@@ -53,13 +53,13 @@ def import_dockerfile(
     if packages:
         lines.append(f"packages: [{', '.join(map(_quoted, packages))}]")
     files: dict[Path, str] = {}
-    requirements = _requirements(proposal, build.context, recipe)
+    requirements = requirements_of(proposal, build.context, recipe)
     if requirements:
         path, content = requirements
         if content:
             files[path] = content
         lines.append(f"requirements: {_quoted(_relative(path, recipe))}")
-    lines += _content(proposal, build.context, recipe)
+    lines += content_of(proposal, build.context, recipe)
     checks = proposal.account.checks()
     if checks:
         lines += ["", "# To check:"]
@@ -109,7 +109,7 @@ def _change(proposal: Proposal, selection: ChosenComponents) -> str:
     return f"{proposal.image} → {' '.join(selection.base)}: {', '.join(parts)}".rstrip(": ")
 
 
-def _requirements(proposal: Proposal, context: Path, recipe: Path) -> tuple[Path, str] | None:
+def requirements_of(proposal: Proposal, context: Path, recipe: Path) -> tuple[Path, str] | None:
     """Return the requirements file, and its content if it is a new one."""
     named, constraints = [*proposal.requirement_files], [*proposal.constraint_files]
     if not named and not proposal.requirements:
@@ -125,7 +125,7 @@ def _requirements(proposal: Proposal, context: Path, recipe: Path) -> tuple[Path
     return path, "\n".join(lines) + "\n"
 
 
-def _content(proposal: Proposal, context: Path, recipe: Path) -> list[str]:
+def content_of(proposal: Proposal, context: Path, recipe: Path) -> list[str]:
     """Return the lines of a recipe with the user's own files, variables and steps."""
     lines: list[str] = []
     if proposal.code:

@@ -336,7 +336,7 @@ class RunTranslator:
             part.fate, part.wish = "block", wish
             return part
         given = {name for name in assignments(call, self._variables) if name not in BUILD_VARIABLES}
-        plan = self.lifter.plan(install, self._directory, given, part.command.text)
+        plan = self.lifter.plan(install, self._directory, given)
         if isinstance(plan, str):
             part.reason = plan
         else:

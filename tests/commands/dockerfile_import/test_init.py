@@ -4,7 +4,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
@@ -43,6 +42,9 @@ def test_a_new_project_plans_at_once(repository: Path) -> None:
         "wrote pyproject.toml: [tool.bakehouse]\n"
         "wrote .gitignore: /build/ /signing.pem\n"
         "\n"
+        "  found         recipe\n"
+        "  src/train.py  `code`\n"
+        "\n"
         "next:\n"
         "  bake lock churn     lock the requirements\n"
         "  bake resolve churn  select versions that fit\n"
@@ -53,37 +55,22 @@ def test_a_new_project_plans_at_once(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requirements", "code"),
+    ("arguments", "message"),
     [
-        ("requirements.txt", "src"),
-        ("requirements/base.txt", "training"),
-        ("requirements.txt", ""),
-        ("uv.lock", "src"),
-        ("pylock.toml", "src"),
+        (("environment.yml", ""), "`environment.yml` is not a Dockerfile: it has no FROM"),
+        (("", "debain"), "`debain` is not an image that Bakehouse can ask"),
+        (("", "debain:12"), "`debain:12` is not an image that Bakehouse can ask"),
     ],
 )
-def test_requirements_and_code_of_the_repository_are_in_the_recipe(
-    tmp_path: Path, requirements: str, code: str
+def test_what_is_no_dockerfile_and_no_image_is_an_error(
+    arguments: tuple[str, str], message: str, repository: Path
 ) -> None:
-    for file in [requirements, *([f"{code}/train.py"] if code else [])]:
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).write_text("")
+    (repository / "environment.yml").write_text("dependencies: [python]\n")
+    with pytest.raises(UsageError) as caught:
+        init.run(repository, "", *arguments, lambda _: ("", ""))
 
-    init.run(tmp_path, "churn")
-
-    lines = (tmp_path / RECIPE).read_text().splitlines()
-    assert f"requirements: ../../{requirements}" in lines
-    mark = "" if code else "# "
-    assert f"{mark}code: {{directory: ../../{code or 'src'}, entry_point: train.py}}" in lines
-
-
-def test_other_files_of_a_repository_stay_out_of_the_recipe(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("")
-
-    init.run(tmp_path, "churn")
-
-    values = yaml.safe_load((tmp_path / RECIPE).read_text())
-    assert values.keys() == {"summary", "base", "components", "variants"}
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [message]
+    assert not (repository / "training-images").exists()
 
 
 def test_a_second_run_changes_nothing(repository: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is lifted out of a Dockerfile, what is kept as it is, and where the kept steps run."""
+"""Commands that are lifted out of a Dockerfile, those that are kept as they are, and where these run."""
 
 from collections.abc import Callable
 from pathlib import Path
