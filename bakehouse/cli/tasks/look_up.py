@@ -11,6 +11,7 @@ from bakehouse.cli.tasks.declare import (
     bake_task,
     failures,
     open_project,
+    report,
     show,
     split,
 )
@@ -300,9 +301,10 @@ def plan(
     help={
         "images": IMAGES,
         "to": "directory or s3:// URL to write the page to; default: build/report",
+        "serve": "show the page on this machine until Ctrl-C, and write it only with --to",
     },
 )
-def fleet_report(context: Context, images: str, to: str = "") -> None:
+def fleet_report(context: Context, images: str, to: str = "", serve: bool = False) -> None:
     """
     Write one static page about the fleet, for a browser.
 
@@ -311,14 +313,20 @@ def fleet_report(context: Context, images: str, to: str = "") -> None:
     bake report
     bake report '*' --to public
     bake report --to s3://our-bucket/report
+    bake report --serve
     """
     from bakehouse.commands.report import output, page
     from bakehouse.commands.report.fleet import read_fleet
 
     workspace = open_project(images)
     html = page.render(read_fleet(workspace, split(images)))
-    destination = to or str(workspace.project.output / "report")
-    show(f"{output.write(html, destination, workspace.project.region)}\n")
+    if to or not serve:
+        destination = to or str(workspace.project.output / "report")
+        show(f"{output.write(html, destination, workspace.project.region)}\n")
+    if serve:
+        with output.open_server(html) as (url, server):
+            report(f"{url} until Ctrl-C")
+            output.serve(server)
 
 
 @bake_task(
