@@ -188,9 +188,9 @@ class ProjectSettings:
         """Directory of files for the user, such as logs. A commit can contain it, so no gate reads it."""
         return self.state_directory or self.root / "build"
 
-    def publishes_to(self, host: str, repository: str) -> bool:
-        """Return whether the configured registry has a repository; a project without one accepts all."""
-        name = self.registry.partition("/")[0]
+    def publishes_to(self, host: str, repository: str, registry: str = "") -> bool:
+        """Return whether a registry, by default the configured one, has a repository; `local` has all."""
+        name = (registry or self.registry).partition("/")[0]
         if name == "local":
             return True
         settings = self.registries.get(name)

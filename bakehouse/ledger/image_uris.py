@@ -60,8 +60,7 @@ class ImageQuery:
     def selects(self, record: ReleaseRecord) -> bool:
         """Return whether the registry of a record is searched."""
         if self.project and (not self.registry or self.registry in self.project.registries):
-            selected = replace(self.project, registry=self.registry_name)
-            return selected.publishes_to(record.registry, record.repository)
+            return self.project.publishes_to(record.registry, record.repository, self.registry_name)
         return not self.registry or is_named(record.registry, self.registry)
 
     @property
@@ -185,7 +184,10 @@ def find(
     Of several images, prefers the highest versions of the framework, Python and CUDA, in this order, then the
     fewest components. `recipes` returns the names of images that may have no release.
     """
-    records = load(images / name / "releases.json") if _is_file_name(name) else ()
+    path = images / name / "releases.json"
+    if _is_file_name(name) and (newest := _newest_of_image(path, query)):
+        return _location(newest, query) or newest
+    records = load(path) if _is_file_name(name) else ()
     if records:
         record = _of_image(name, records, query)
     elif name in FRAMEWORKS:
@@ -248,6 +250,18 @@ def _candidates(
     for record in candidates:
         places.setdefault(record.image_uri, len(places))
     return sorted(candidates, key=lambda record: places[record.image_uri])
+
+
+def _newest_of_image(path: Path, query: ImageQuery) -> ReleaseRecord | None:
+    """Return the newest match in the ledger of an image. Older records are not validated."""
+    framework: str | None = None
+    for record in newest_first(path):
+        if record.is_released and _is_in(record, query):
+            if framework is None:
+                framework = next((name for name in FRAMEWORKS if record.version_of(name)), "")
+            if not _mismatch(record, framework, query):
+                return record
+    return None
 
 
 def _of_image(image: str, records: Sequence[ReleaseRecord], query: ImageQuery) -> ReleaseRecord:

@@ -496,12 +496,23 @@ class _LedgerDocument:
     releases: list[dict[str, Any] | None]
 
 
+def _parsed(text: str) -> Any:
+    """Return the value of a JSON text; raise ValueError like `parse_json`, which is much slower."""
+    # Only commands that read a ledger need it
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return parse_json(text)
+
+
 def _values(path: Path) -> list[dict[str, Any]]:
     """Return the unvalidated records of a ledger file."""
     text = ""
     try:
         text = read_text(path)
-        document = parse_json(text)
+        document = _parsed(text)
         ledger = decode(document, _LedgerDocument)
     except FileNotFoundError:
         return []
