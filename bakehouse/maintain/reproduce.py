@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.engine import daemon_info, docker, provision
 from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.engine.protocol import Engine
@@ -19,7 +20,7 @@ from bakehouse.errors import (
 from bakehouse.maintain import compare
 from bakehouse.maintain.compare import Reproduction, Side
 from bakehouse.maintain.isolated_engine import FakeClock, isolated_engine
-from bakehouse.pipeline.build import build_plan, manifest_digests, runnable_plan
+from bakehouse.pipeline.build import build_plan, manifest_digests, record_layers, runnable_plan
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Selection, Workspace, select
 from bakehouse.publish import signing
@@ -98,6 +99,11 @@ def _on(
         _build_again(paths, workspace.project.root, directory, [image.name for image in images])
         with contextlib.closing(docker.connect(paths.endpoint)) as engine:
             require_same_recipes(images, engine)
+            state = workspace.project.state
+            stored = [(image, engine.image(image.reference)) for image in images]
+            again = [BuiltImage.stored_as(found, image, engine, state) for image, found in stored if found]
+            # Another layer of a step makes its images not reproducible, on all pages
+            record_layers(workspace.project, again, engine)
             return [
                 compare.compare(
                     image,
