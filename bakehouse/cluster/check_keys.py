@@ -167,11 +167,11 @@ def _job_key(check: SmokeCheck, job: TrainingJob, common: object) -> str:
 
 
 def _handed(spec: ContainerSpec | None) -> dict[str, Any]:
-    """Return what a container gets, as JSON values."""
+    """Return what a container gets, as JSON values: settings that it has, and not those that it lacks."""
     if spec is None:
         return {}
     names = [field.name for field in fields(spec) if field.name not in _NOT_HANDED]
-    values = {name: getattr(spec, name) for name in names}
+    values = {name: value for name in names if (value := getattr(spec, name))}
     values["files"] = {path: bytes_digest(content) for path, content in spec.files.items()}
     values["volumes"] = sorted(spec.volumes)
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}

@@ -64,7 +64,7 @@ class KnownChecks:
 
     @property
     def machine(self) -> str:
-        return ", ".join(dict.fromkeys(check.machine for check in self.checks if check.machine))
+        return ", ".join(sorted({check.machine for check in self.checks if check.machine}))
 
     @property
     def summary(self) -> str:
