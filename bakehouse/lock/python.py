@@ -13,7 +13,6 @@ import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -72,8 +71,6 @@ class LockedFile:
     """The version of a component's lock that this one replaces."""
     origin: str = ""
     """URL or path of a file that a requirement names."""
-    uploaded: date | None = None
-    """Day of the upload; None if the index does not state it."""
     build: "tuple[LockedFile, ...] | None" = None
     """Build requirements of a source distribution; None if they are unknown."""
 
@@ -255,7 +252,6 @@ def files_of(
             file["hashes"]["sha256"],
             size,
             origin=file.get("origin") or ("" if _is_found(name, file, index) else _place(file)),
-            uploaded=_day(file.get("upload-time")),
         )
         for (name, version, file), size in zip(chosen, sizes, strict=True)
     ]
@@ -279,10 +275,6 @@ def _place(file: Mapping[str, Any]) -> str:
     """Return the URL of a file, or its path."""
     url = str(file.get("url") or file["path"])
     return url2pathname(urlsplit(url).path) if url.startswith("file:") else url
-
-
-def _day(time: object) -> date | None:
-    return time.date() if isinstance(time, datetime) else None
 
 
 def versions(

@@ -10,15 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import date
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from packaging.requirements import Requirement as Parsed
-from packaging.utils import parse_wheel_filename
-from packaging.version import Version
 
 from bakehouse.catalog.build_requirements import read_build_requirements
 from bakehouse.catalog.catalog import Catalog
@@ -35,7 +32,6 @@ from bakehouse.catalog.requirements_file import (
 )
 from bakehouse.errors import (
     BakehouseError,
-    BuildError,
     ConflictError,
     Diagnostic,
     Location,
@@ -45,11 +41,9 @@ from bakehouse.errors import (
     UsageError,
 )
 from bakehouse.lock import python as pylock
-from bakehouse.lock import removed_modules
 from bakehouse.lock.build_requirements import with_build_requirements
 from bakehouse.lock.git_requirements import git_archives
 from bakehouse.lock.project_locks import ProjectPackage, fits, project_files, read_project_locks
-from bakehouse.lock.python import Index, LockedFile
 from bakehouse.lock.requirements_options import (
     build_of_pytorch,
     unused_indexes,
@@ -59,39 +53,6 @@ from bakehouse.lock.requirements_options import (
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.format import format_bytes
 from bakehouse.util.terminal import Reporter
-
-LAST_NUMPY_1 = date(2024, 2, 6)
-"""Day of NumPy 1.26.4, the last release before the first test releases of NumPy 2."""
-
-
-def import_warnings(image: str, files: Iterable[LockedFile], numpy: str, index: Index) -> Iterator[str]:
-    """Yield a line for each wheel that was compiled for NumPy 1, if NumPy 2 or newer is in the image.
-
-    `numpy` is the version in the image; empty without NumPy.
-    """
-    if not numpy or Version(numpy).major < 2:
-        return
-    for file in files:
-        is_older = file.name != "numpy" and file.uploaded and file.uploaded <= LAST_NUMPY_1
-        if is_older and _is_compiled(file) and _needs_numpy(file, index):
-            yield (
-                f"{image}: {file.name} {file.version} cannot be imported with NumPy {numpy}: its wheel of "
-                f"{file.uploaded} was compiled for NumPy 1; ask for `numpy<2`, or a newer `{file.name}`"
-            )
-
-
-def _is_compiled(file: LockedFile) -> bool:
-    """Return whether a wheel has extensions for Python, not only programs or libraries."""
-    if not file.file.endswith(".whl"):
-        return False
-    return any(tag.interpreter.startswith("cp") for tag in parse_wheel_filename(file.file)[3])
-
-
-def _needs_numpy(file: LockedFile, index: Index) -> bool:
-    try:
-        return "numpy" in pylock.versions([f"{file.name}=={file.version}"], (), index)
-    except (BuildError, ConflictError):
-        return False
 
 
 def component_advice(
@@ -341,14 +302,6 @@ def lock_image(
         for file in files
         if file.name in versions
     ]
-    installed = {
-        **image.locked,
-        **image.wheels,
-        **{name: item for item in image.contained if (name := normal_name(item.name))},
-    }
-    in_image = {name: item.version for name, item in installed.items()}
-    in_image |= {file.name: file.version for file in files}
-    setuptools = in_image.get("setuptools", "")
     return LockedImage(
         tuple(named[name] for name in sorted(named)),
         tuple(file.name for file in files),
@@ -358,11 +311,6 @@ def lock_image(
             *notes,
             *questionable_packages(resolution, files, partial(_are_related, requirements, image, files)),
             *source_distributions(files),
-            *(
-                warning.removeprefix(f"{recipe.name}: ")
-                for warning in import_warnings(recipe.name, files, in_image.get("numpy", ""), index)
-            ),
-            *removed_modules.warnings(files, index.downloads, python, setuptools),
         ),
     )
 

@@ -58,10 +58,6 @@ class PublishedImage:
         """Return the image of a record in its primary registry."""
         return cls(record.image, record.registry, record.repository, record.tags, Digest(record.digest))
 
-    def has_digest(self, digest: Digest) -> bool:
-        """Return whether a digest is that of the manifest or the configuration."""
-        return digest in (self.digest, self.config)
-
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTags:
