@@ -193,6 +193,9 @@ def channel_files(job: TrainingJob) -> list[tuple[str, Path]]:
 
 
 def _file_digest(path: Path) -> str:
+    if path.is_symlink():
+        # It may lead out of the project
+        return f"link to {path.readlink()}"
     stat = path.stat()
     return _digest_of(path, stat.st_size, stat.st_mtime_ns)
 

@@ -128,7 +128,7 @@ def known_checks_by(
     rows: Iterable[CheckResult], project: ProjectSettings, image: Image, content: ContentId
 ) -> KnownChecks:
     """Return what results say of the checks of an image."""
-    rows = tuple(row for row in rows if row.name != check_rows.VERSIONS)
+    rows = check_rows.merge(row for row in rows if row.name != check_rows.VERSIONS)
     base_keys = base_keys_of(image, project.recipe_roots)
     setups = dict.fromkeys(row.setup for row in rows)
     known = {setup: definitions(image, setup, base_keys) for setup in setups or (Setup("train toolkit"),)}

@@ -78,7 +78,8 @@ def text(project: ProjectSettings, images: Iterable[Image], layers: RowsByKey) -
     rows: set[PageRow] = set()
     for image in images:
         for content in contents_of(image, layers):
-            results = _results(committed.get(image.name, ()), content, project, image)
+            last = sorted(committed.get(image.name, ()), key=lambda row: (row.day, row.outcome == "failed"))
+            results = _results(last, content, project, image)
             known = {row.key: row for row, result in results if result.key != row.key}
             for row in _own(project, image, content):
                 same = known.get(row.key)

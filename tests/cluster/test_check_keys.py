@@ -78,7 +78,10 @@ def test_a_file_of_the_user_s_channel_changes_the_key_of_the_user_s_test(
     before = keys(tested)
     (tmp_path / "data/more.csv").write_text("3,4\n")
 
-    assert changed(before, keys(tested)) == {"user_code"}
+    after = keys(tested)
+    assert changed(before, after) == {"user_code"}
+    (tmp_path / "data/link").symlink_to("/etc/hostname")
+    assert changed(after, keys(tested)) == {"user_code"}
 
 
 @pytest.mark.parametrize("name", ["train_ok.py", "mpi_allreduce.py", "job_record.py", "contents.py"])

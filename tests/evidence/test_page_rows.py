@@ -105,8 +105,13 @@ def test_both_sides_of_a_merge_are_read(project: ProjectSettings, tested: Image)
     banner, first, *rest = render(project, tested)
     merged = [banner, "<<<<<<< ours", first, "=======", *rest, ">>>>>>> theirs", ""]
     (project.images / page_rows.FILE).write_text("\n".join(merged))
-
     assert shown(project, tested).has_passed
+
+    day = first.rpartition(" ")[2]
+    for other, is_failed in (("2026-01-02", False), ("2099-01-02", True)):
+        failure = first.replace("passed", "failed").replace(day, other)
+        (project.images / page_rows.FILE).write_text("\n".join([banner, first, failure, *rest, ""]))
+        assert bool(shown(project, tested).failed) is is_failed
 
 
 @pytest.mark.parametrize(
