@@ -96,11 +96,11 @@ def _record(project: ProjectSettings, image: Image) -> Path:
 
 
 def settings_key(image: Image) -> str:
-    """Return a key of the base and of the instructions of the image, without those that copy wheels."""
+    """Return a key of the base, the instructions of the image without copies of wheels, and built wheels."""
     text = (image.rendered or {}).get(FILE, b"").decode().rpartition(" AS image\n")[2]
     lines = [line for line in text.split("\n") if not line.startswith(f"COPY --link --from={REQUIREMENTS} ")]
     base = image.base.reference if isinstance(image.base, BootstrappedBase) else image.base.pinned
-    return key_of(base, image.platform, lines)
+    return key_of(base, image.platform, lines, [stage.wheels_key for stage in image.stages if stage.layers])
 
 
 def _files(project: ProjectSettings, image: Image) -> str:

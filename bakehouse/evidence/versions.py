@@ -40,7 +40,8 @@ class VerifiedImages:
 def _subject(built: BuiltImage) -> ContentId:
     """Return the identity of what the versions belong to.
 
-    Neither training code nor the packages that `layout-wheels` checks and lays out change them.
+    Training code does not change them. Packages that `layout-wheels` lays out have the locked versions, and a
+    smoke check finds those that replace files of components.
     """
     image = built.image
     own = {REQUIREMENTS} if any(stage.layers for stage in image.stages) else set()

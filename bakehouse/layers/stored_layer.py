@@ -1,6 +1,6 @@
 """Members of an uncompressed layer in the engine's store, read without their contents."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,10 @@ class StoredLayer:
 
     path: Path
     members: Mapping[str, Member]
+
+    def has_any(self, names: Iterable[str]) -> bool:
+        """Return whether the layer has a file with one of these names."""
+        return not self.members.keys().isdisjoint(names)
 
     def read(self, *names: str) -> dict[str, bytes]:
         """Return the contents of those files that the layer has."""

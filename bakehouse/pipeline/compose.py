@@ -26,12 +26,15 @@ from bakehouse.layers.composed_image import Layer
 from bakehouse.layers.stored_layer import StoredLayer, read_layer
 from bakehouse.layers.wheel_layout import Wheel
 from bakehouse.plan.dockerfile import layer_owners
+from bakehouse.plan.image_layer import ImageLayer
 from bakehouse.plan.layers import LayerOwner
 from bakehouse.plan.model import Image, Stage
+from bakehouse.plan.wheel_layers import SDISTS
 from bakehouse.plan.workspace import Workspace
 from bakehouse.registry.manifest import content_id, digest_of
 from bakehouse.util.files import read_bytes
 from bakehouse.util.format import format_bytes, format_count
+from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.oci import EPOCH, Digest, Sha256
 from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
@@ -51,14 +54,11 @@ class _Change:
     owners: tuple[LayerOwner, ...]
     base: tuple[Layer, ...]
     others: tuple[Layer, ...]
-    """Layers above the base that are not of wheels."""
+    """Layers above the base, without those of `stage`."""
     wheels: Mapping[str, Layer]
     """Layers of wheels of the stored image, by the path that the Dockerfile copies."""
-
-    @property
-    def stage(self) -> Stage | None:
-        """The stage of the recipe's packages, if they are laid out."""
-        return next((stage for stage in self.image.stages if stage.layers), None)
+    stage: Stage | None
+    """The stage of the recipe's packages, if their layers differ."""
 
     def stored_layer(self, path: str) -> StoredLayer | None:
         """Return a layer of wheels of the stored image."""
@@ -101,11 +101,11 @@ def compose_images(
         if last := up_to_date.last_build(image, project, engine):
             with usage_lock.engine_in_use(), private_directory(project.state) as directory:
                 change = _change(image, last, layer_owners(image, workspace.templates), rows, engine)
-                paths = _wheel_files(workspace, change, report, options) if change else None
-                if change is None or paths is None:
+                wheels = _open_wheels(workspace, change, report, options) if change else None
+                if change is None or wheels is None or _replaces_others(change, [*wheels.values()]):
                     continue
                 writer = _Writer(directory)
-                built = _write(change, paths, writer, engine)
+                built = _write(change, wheels, writer, engine)
                 written = writer.new.keys() - {layer.digest for layer in change.others}
                 size = format_bytes(sum(writer.new[digest].stat().st_size for digest in written))
             write_code(image, project.output)
@@ -122,46 +122,58 @@ def _change(
     layers = composed_image.layers_of(stored) if stored else None
     if stored is None or layers is None or len(keys) != len(owners):
         return None
-    if any(stage.layers and stage.sdists for stage in image.stages):
-        return None
-    is_laid_out = any(stage.layers for stage in image.stages)
-    old = [layer for layer in layers if not layer.wheels]
+
+    def is_known(key: ImageLayer, layer: Layer) -> bool:
+        found = {row.digest for row in rows.get((key.key, image.platform), ()) if row.digest}
+        return key.is_pinned and found == {layer.digest}
+
+    stage = next((stage for stage in image.stages if stage.layers), None)
+    own = [key for key, owner in zip(keys, owners, strict=True) if stage and owner.name == REQUIREMENTS]
+    wheels = [layer for layer in layers if layer.wheels]
+    if len(own) == len(wheels) and all(map(is_known, own, wheels)):
+        stage = None
+    old = [layer for layer in layers if not (stage and layer.wheels)]
     pairs = [
         (key, owner)
         for key, owner in zip(keys, owners, strict=True)
-        if not (is_laid_out and owner.name == REQUIREMENTS)
+        if not (stage and owner.name == REQUIREMENTS)
     ]
     base, others = old[: len(old) - len(pairs)], old[len(old) - len(pairs) :]
     for (key, owner), layer in zip(pairs, others, strict=True):
-        found = {row.digest for row in rows.get((key.key, image.platform), ()) if row.digest}
         is_code = not key.key and owner.name == FILES and not image.content.files
-        if not key.is_pinned or not (is_code or found == {layer.digest}):
+        if not (is_code and key.is_pinned) and not is_known(key, layer):
             return None
-    wheels = {layer.wheels: layer for layer in layers if layer.wheels}
-    if is_laid_out and not wheels:
+    by_path = {layer.wheels: layer for layer in wheels}
+    # A build step makes the first layers of wheels, and all wheels of source distributions
+    if (wheels and not own) or (
+        stage and (not wheels or (SDISTS in stage.layers and f"files/{SDISTS}" not in by_path))
+    ):
         return None
-    return _Change(image, stored, last, owners, tuple(base), tuple(others), wheels)
+    return _Change(image, stored, last, owners, tuple(base), tuple(others), by_path, stage)
 
 
-def _wheel_files(
+def _open_wheels(
     workspace: Workspace, change: _Change, report: Reporter, options: BuildOptions
-) -> dict[Package, Path] | None:
+) -> dict[Package, Wheel] | None:
     """Return the wheels of the recipe; None if one is missing, which the build reports."""
     if change.stage is None:
         return {}
     files = {file.sha256: file for file in required_files([change.image]).files}
     project, offline = workspace.project, options.offline
-    with open_fetcher(project, report, source=options.source, offline=offline) as fetcher:
+    with (
+        open_fetcher(project, report, source=options.source, offline=offline) as fetcher,
+        heartbeat(report, f"downloading packages of {change.image.name}"),
+    ):
         transfers = {package: fetcher.ask(files[Sha256(package.sha256)]) for package in change.stage.wheels}
         for transfer in transfers.values():
             transfer.done.wait()
     paths = {package: transfer.path for package, transfer in transfers.items() if transfer.path}
-    return paths if len(paths) == len(transfers) else None
+    return wheel_layout.open_wheels(change.stage, paths) if len(paths) == len(transfers) else None
 
 
-def _write(change: _Change, paths: Mapping[Package, Path], writer: _Writer, engine: Engine) -> BuiltImage:
+def _write(change: _Change, opened: Mapping[Package, Wheel], writer: _Writer, engine: Engine) -> BuiltImage:
     """Write the new layers of an image, and load it."""
-    image, wheels = change.image, iter(_wheel_layers(change, paths, writer, engine))
+    image, wheels = change.image, iter(_wheel_layers(change, opened, writer, engine))
     others, layers = iter(change.others), []
     for key, owner in zip(image.layer_keys, change.owners, strict=True):
         if change.stage and owner.name == REQUIREMENTS:
@@ -186,18 +198,19 @@ def _write(change: _Change, paths: Mapping[Package, Path], writer: _Writer, engi
 
 
 def _wheel_layers(
-    change: _Change, paths: Mapping[Package, Path], writer: _Writer, engine: Engine
+    change: _Change, wheels: Mapping[Package, Wheel], writer: _Writer, engine: Engine
 ) -> list[Layer]:
     """Return the layers of wheels in the order of the Dockerfile; those that changed are written."""
     if change.stage is None:
         return []
     stage = change.stage
-    wheels = wheel_layout.open_wheels(stage, paths)
-    _check_components(change, wheels.values())
     layers: dict[str, Layer] = {}
     codes: dict[str, dict[str, bytes]] = {}
     uncompiled: list[Wheel] = []
     for name, packages in stage.layers.items():
+        if name == SDISTS:
+            layers |= {path: change.wheels[path] for path in (f"files/{name}", f"byte-code/{name}")}
+            continue
         group, title = [wheels[package] for package in packages], f"{REQUIREMENTS}~{name}"
         files, byte_code = f"files/{name}", f"byte-code/{name}"
         old = change.stored_layer(files)
@@ -229,17 +242,19 @@ def _wheel_layers(
     return [*layers.values()]
 
 
-def _check_components(change: _Change, wheels: Iterable[Wheel]) -> None:
-    """Raise BuildError if a wheel has a file of a component: then both need a look."""
-    owners = [owner for owner in change.owners if not (change.stage and owner.name == REQUIREMENTS)]
-    files: dict[str, str] = {}
-    for layer, owner in zip(change.others, owners, strict=True):
-        if owner.name != FILES:
-            files |= dict.fromkeys(read_layer(change.stored.blob(layer.digest)).members, owner.name)
-    for wheel in wheels:
-        if path := next((path for path in wheel.entries if path in files), ""):
-            message = f"a wheel cannot be installed: {wheel.file} would replace /{path} of `{files[path]}`"
-            raise BuildError(message, hint="require a version that does not contain this file")
+def _replaces_others(change: _Change, wheels: Sequence[Wheel]) -> bool:
+    """Return whether a wheel has a file of a component, or of a package that a build step made."""
+    if change.stage is None:
+        return False
+    owners = [owner for owner in change.owners if owner.name != REQUIREMENTS]
+    layers = [
+        read_layer(change.stored.blob(layer.digest))
+        for layer, owner in zip(change.others, owners, strict=True)
+        if owner.name != FILES
+    ]
+    if SDISTS in change.stage.layers and (built := change.stored_layer(f"files/{SDISTS}")):
+        layers.append(built)
+    return any(layer.has_any(wheel.entries) for layer in layers for wheel in wheels)
 
 
 def _has_wheel(layer: StoredLayer, wheel: Wheel) -> bool:

@@ -155,7 +155,11 @@ def _with_keys(image: Image, templates: Mapping[str, str]) -> Image:
     }
     keys = read_steps(rendered[FILE].decode(), contents, platform=image.platform)
     stages = tuple(
-        replace(stage, key=_stage_key(stage, text, keys, contents))
+        replace(
+            stage,
+            key=_stage_key(stage, text, keys, contents),
+            wheels_key=keys.stages.get(stage.wheels_stage, StageKey("")),
+        )
         for stage, text in zip(image.stages, texts, strict=True)
     )
     return replace(

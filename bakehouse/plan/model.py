@@ -130,6 +130,8 @@ class Stage:
     """Python such as `3.11`, if `layout-wheels` writes the layers of the packages; empty if pip does."""
     key: StageKey = StageKey("")
     """Empty until the stage is rendered."""
+    wheels_key: StageKey = StageKey("")
+    """Key of the stage that makes wheels of source distributions; empty if there is none."""
 
     @property
     def inputs_of_text(self) -> tuple[object, ...]:

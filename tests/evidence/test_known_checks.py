@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.verify import Outcome
+from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.cluster.check_keys import long_definitions
 from bakehouse.cluster.smoke_report import CheckResult
@@ -16,11 +18,12 @@ from bakehouse.errors import SmokeError
 from bakehouse.evidence import check_rows
 from bakehouse.evidence.known_checks import MAX_AGE, KnownChecks, known_checks
 from bakehouse.evidence.versions import VerifiedImages
-from bakehouse.plan.model import Image, ImageKey, InstalledComponent
+from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.util.oci import ContentId
 from tests.support import fake_engine
 from tests.support.built_images import BUILT, CONTENT, TOOLKIT, results
+from tests.support.trees import IMAGE, Tree
 
 FAILS = '\nraise SystemExit("always fails")\n'
 ON_A_GPU = replace(TOOLKIT, gpus=1)
@@ -249,3 +252,23 @@ def test_versions_are_verified_again_when_their_program_or_the_content_changes(
     assert known_checks(project, tested, built.content).blockers == ("it was never smoke-tested",)
     (tmp_path / "a.py").write_text("def installed(): return '2.0'\n")
     assert not memory.has(built)
+
+
+@pytest.mark.parametrize("tail", ["", 'run: ["true"]\n'], ids=["no step", "a step of the user"])
+def test_packages_that_are_laid_out_do_not_change_the_versions_of_components(
+    project: ProjectSettings, tree: Tree, tail: str
+) -> None:
+    def image(version: str) -> BuiltImage:
+        line = f"mine=={version} --hash=sha256:{version * 64}  # mine-{version}-py3-none-any.whl 5\n"
+        tree.write("images/own.lock", line)
+        tree.image(f"{IMAGE}requirements: own.lock\n{tail}")
+        planned = tree.planned_image()
+        assert isinstance(planned.base, BootstrappedBase)
+        base = replace(planned.base, debs=(Deb("libc6", "1", "0" * 64, 1, "pool/libc6.deb"),))
+        return replace(BUILT, image=replace(planned, base=base), content=ContentId(f"sha256:{version * 64}"))
+
+    memory = VerifiedImages(project.state)
+    memory.add(image("1"))
+    assert memory.has(image("1"))
+    # A step of the user can change anything
+    assert memory.has(image("2")) == (not tail)

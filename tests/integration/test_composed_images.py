@@ -13,6 +13,7 @@ from bakehouse.builder.progress import Mode, Progress
 from bakehouse.errors import BuildError
 from bakehouse.pipeline.build import build
 from bakehouse.plan.workspace import open_workspace, select
+from tests.support.sdists import hostile, sdist
 from tests.support.wheels import sha256, wheel
 
 pytestmark = pytest.mark.engine
@@ -47,16 +48,17 @@ def project(tmp_path: Path) -> Iterator[Path]:
 
 
 def write(project: Path, version: str, code: str, *, more: bool = False) -> None:
-    """Write the code, and a lock of three wheels, of which one has this version; with `more`, of four."""
+    """Write the code, and a lock of a source distribution and wheels, of which one has this version."""
     directory = project / "wheels"
     wheels = [
         wheel(directory, "names", "1.0", files=FILES),
         wheel(directory, "changes", version, files={"changed/module.py": f"value = {version!r}\n"}),
         wheel(directory, "stays", "1.0", files={"stays/a.py": "z = 3\n"}),
+        sdist(directory, "built", "1.0", hostile("built", "1.0", directory)),
         *([wheel(directory, "added", "1.0")] if more else []),
     ]
     lines = (
-        f"{path.name.split('-')[0]}=={path.name.split('-')[1]} --hash=sha256:{sha256(path)}"
+        f"{'=='.join(path.name.removesuffix('.tar.gz').split('-')[:2])} --hash=sha256:{sha256(path)}"
         f"  # {path.name} {path.stat().st_size} from {path}\n"
         for path in wheels
     )
@@ -84,9 +86,13 @@ def test_changed_wheels_and_code_give_the_image_of_buildkit(project: Path) -> No
     assert "without a build step\n" in report
     command = ["docker", "run", "--rm", "--network=none", composed.image.reference, "bash", "-c"]
     program = "names; python /opt/venv/bin/tool; python /opt/ml/code/train.py;"
-    program += "python -c 'import changed.module, added; print(changed.module.value)'"
+    program += "python -c 'import changed.module, added, built; print(changed.module.value)'"
     output = subprocess.run([*command, program], capture_output=True, text=True, check=False)
     assert output.stdout.split() == ["ran", "tool", "2", "2.0"], output.stderr
+
+    write(project, "2.0", "print(3)\n", more=True)
+    composed, report = built(project)
+    assert f"{NAME}: wrote 1 layer (" in report
 
     shutil.rmtree(open_workspace(project).project.state / "built")
     by_buildkit, report = built(project)

@@ -100,6 +100,8 @@ def test_members_of_a_written_layer_are_found(tmp_path: Path) -> None:
     }
     assert layer.read(*files) == {name: content for name, (_, content) in files.items()}
     assert layer.read("missing") == {}
+    assert layer.has_any(["missing", next(iter(files))])
+    assert not layer.has_any(["missing", "top1"])
 
 
 def test_a_file_that_is_no_archive_is_an_error(tmp_path: Path) -> None:

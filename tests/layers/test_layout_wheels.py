@@ -224,6 +224,14 @@ def test_a_file_that_differs_from_its_record_is_refused(tmp_path: Path, script: 
         script.write_layer(io.BytesIO(), [laid_out], "list", EPOCH)
 
 
+def test_a_script_that_differs_from_its_record_is_installed(tmp_path: Path, script: ModuleType) -> None:
+    name = "demo-1.0.data/scripts/activate-demo"
+    wheel = write_wheel(tmp_path, files={name: (b"#!/bin/sh\n", 0o755)}, record={name: f"sha256={'A' * 43}"})
+    laid_out = script.Wheel(wheel, script.Place("/opt/venv", PYTHON, ()))
+    script.write_tree(tmp_path / "out", [laid_out], "list", EPOCH)
+    assert (tmp_path / "out/opt/venv/bin/activate-demo").read_bytes() == b"#!/bin/sh\n"
+
+
 def test_damaged_archives_are_layout_errors(tmp_path: Path, script: ModuleType) -> None:
     content = generated(tmp_path, 7).read_bytes()
     choose, damaged = random.Random(1), tmp_path / "pkg7-1.0-py3-none-any.whl"

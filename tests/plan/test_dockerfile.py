@@ -380,7 +380,7 @@ def test_a_stage_of_its_own_makes_the_wheels_of_source_distributions(tree: Tree)
     assert "--mount=type=bind,from=requirements-wheels,source=/tmp/wheels,target=/mnt/wheels" in text
     files = {file.path: file.content.decode() for file in rendering.render(tree.plan(), templates())}
     lists = {files[path] for path in files if "-sdists.txt" in path}
-    assert lists == {f"# layer small_1\nmine==1 --hash=sha256:{SHA}\n"}
+    assert lists == {f"# layer from_sdists\nmine==1 --hash=sha256:{SHA}\n"}
 
 
 def test_a_template_may_define_the_stage_of_the_wheels(tree: Tree) -> None:

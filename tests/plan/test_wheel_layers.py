@@ -1,6 +1,7 @@
 """The layers of wheels: a function of the lock, in which one change rewrites one layer."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 from bakehouse.catalog.python_lock import Package
@@ -46,3 +47,10 @@ def test_one_change_rewrites_one_layer() -> None:
             after = wheel_layers([new if item is old else item for item in packages])
             changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
             assert len(changed) == 1
+
+
+def test_source_distributions_have_a_layer_of_their_own() -> None:
+    sdist = replace(package("built", LARGE_BYTES), file="built-1.tar.gz")
+    layers = wheel_layers([package("big", LARGE_BYTES), sdist, package("small", 1)])
+    assert [*layers] == ["from_sdists", "big", "small_1"]
+    assert layers["from_sdists"] == (sdist,)
