@@ -19,6 +19,7 @@ class Fate(enum.Enum):
 
     REPLACED = "replaced"
     RECIPE = "in the recipe"
+    NOTE = "with advice"
     KEPT = "kept"
     UNTRANSLATED = "to check"
 
@@ -50,6 +51,10 @@ class InstructionEntry:
         if part not in self.parts:
             self.parts.append(part)
 
+    def note(self, detail: str) -> None:
+        """Add advice about a kept part, which is in the list to check but not lost."""
+        self.add(Fate.NOTE, detail)
+
     def check(self, detail: str, text: str = "", line: int = 0) -> None:
         """Add a part that the user has to check, with what to do."""
         self.add(Fate.UNTRANSLATED, detail, text, line)
@@ -59,7 +64,7 @@ class InstructionEntry:
         if not self.parts:
             return AccountRow(self.line, report_text(self.text), Fate.REPLACED, "it has no effect")
         fate = max((part[0] for part in self.parts), key=_ORDER.index)
-        details = dict.fromkeys(detail for _, detail, _, _ in self.parts)
+        details = dict.fromkeys(detail for kind, detail, _, _ in self.parts if kind is not Fate.NOTE)
         return AccountRow(self.line, report_text(self.text), fate, "; ".join(details))
 
 
@@ -86,7 +91,7 @@ class Account:
             AccountRow(line, report_text(text), fate, detail)
             for entry in self.instructions
             for fate, detail, text, line in entry.parts
-            if fate is Fate.UNTRANSLATED
+            if fate in (Fate.UNTRANSLATED, Fate.NOTE)
         ]
         return tuple(sorted(dict.fromkeys(rows), key=lambda row: row.line))
 

@@ -64,7 +64,7 @@ class Lifter:
 
     def plan(self, install: Install, directory: PurePosixPath, variables: set[str]) -> Lift | str:
         """Return the content for an installation, or why a recipe cannot express it."""
-        if install.unknown:
+        if install.unknown and install.verb == "install":
             return f"Bakehouse does not know the option {install.unknown} of {install.tool}"
         plans = {"apt": self._apt, "dnf": self._dnf}
         if install.tool == "pip":

@@ -178,7 +178,9 @@ def account_table(rows: Sequence[AccountRow]) -> list[str]:
         (str(row.line), _short(row.text, _MAX_CELL), row.fate.value, _short(row.detail, 100)) for row in rows
     ]
     head = ("line", "instruction", "fate", "where, by what, or what to do")
-    counts = [f"{sum(row.fate is fate for row in rows)} {fate.value}" for fate in Fate]
+    counts = [
+        f"{sum(row.fate is fate for row in rows)} {fate.value}" for fate in Fate if fate is not Fate.NOTE
+    ]
     total = format_count(len(rows), "instruction")
     table = format_table([head, *cells], indent="  ").rstrip("\n").split("\n")
     return [*table, f"{total}: {', '.join(counts)}"]

@@ -53,6 +53,11 @@ _OF_APT = re.compile(
 _OF_PIP = re.compile(
     r"\bpip[\d.]*\b|site-packages|dist-packages|\buv\b|conda|setup\.py|poetry|\bpython[\d.]*\b"
 )
+_CHANGES_PIP = re.compile(
+    r"uninstall|-packages\b|"
+    r"\b(?:pip|uv|conda)\b.*(?:config|venv|env|torch|tensorflow|jax|--pre|index| -e\b|\.whl)"
+)
+"""Commands on Python packages that change what a later installation selects; others only add packages."""
 _REMOTE_SCRIPT = re.compile(r"\|\s*(?:sudo\s+)?(?:-E\s+)?(?:ba|z)?sh\b|<\(|`|\$\(")
 _ADVICE = {
     "git": "to pin it, check out a commit and write its name",
@@ -657,9 +662,9 @@ class RunTranslator:
         entry.add(Fate.KEPT, f"step {len(self._proposal.run)} of `run`{why}")
         if network:
             number = len(self._proposal.run)
-            entry.check(f"step {number} of `run` may use the network: {advice}")
+            entry.note(f"step {number} of `run` may use the network: {advice}")
         if _OF_PIP.search(text) and re.search(r"install|site-packages|dist-packages", text):
-            entry.check("it changes Python packages that no lock names")
+            entry.note("it changes Python packages that no lock names")
 
     def _refusal(self, text: str, state: RunState) -> str:
         """Return why a command cannot be kept; empty if it can."""
@@ -710,13 +715,17 @@ def _programs(command: ShellCommand) -> Iterator[str]:
             yield from _programs(nested)
         if not inner:
             yield words[0]
-    if any(call.get("Args") and word_values(call["Args"][0], {}) is None for call in command.calls):
+    first = [call["Args"][0] for call in command.calls if call.get("Args") and call["Type"] == "CallExpr"]
+    if any(word_values(word, {}) is None for word in first):
         yield "?"
 
 
 def _calls(commands: tuple[ShellCommand, ...]) -> Iterator[list[str]]:
     for command in commands:
         for call in command.calls:
+            if call["Type"] == "DeclClause":
+                yield [call["Variant"]["Value"]]
+                continue
             words = [(word_values(word, {}) or ["?"]) for word in call.get("Args") or ()]
             if flat := [value for values in words for value in values]:
                 yield flat
@@ -724,7 +733,7 @@ def _calls(commands: tuple[ShellCommand, ...]) -> Iterator[list[str]]:
 
 def _touches(text: str, tool: str) -> bool:
     """Return whether a kept command may change what an installer installs."""
-    pattern = _OF_APT if tool in ("apt", "dnf") else _OF_PIP
+    pattern = _OF_APT if tool in ("apt", "dnf") else _CHANGES_PIP
     return bool(pattern.search(text) or (tool != "pip" and _REMOTE_SCRIPT.search(text) and _URL.search(text)))
 
 
