@@ -35,7 +35,7 @@ from bakehouse.util.terminal import Reporter
 _MAX_LAYERS, _MAX_WEIGHT, _MAX_CACHE = 8, 4_000_000_000, 10_000_000_000
 """Layers and weight of a group, and bytes that the build cache keeps."""
 _MAX_DISK, _COPIES = 25_000_000_000, 6
-"""Bytes of disk, and how many times its weight a group needs: downloads, two unpacked copies, compressed."""
+"""Bytes of disk, and how many times its downloads a group needs: them, two unpacked copies, compressed."""
 
 
 def rehearse(
@@ -108,8 +108,8 @@ def _build_layers(
         rest = rest[len(group) :]
         images = [*{item.image.name: item.image for item in group}.values()]
         progress.report(f"layers: {format_names(item.name for item in group)}")
-        need = _COPIES * single_layers.weight({file for item in group for file in item.files})
-        engine.prune_build_cache(min(_MAX_CACHE, max(0, _MAX_DISK - need)))
+        size = sum(file.bytes or 0 for file in {file for item in group for file in item.files})
+        engine.prune_build_cache(min(_MAX_CACHE, max(0, _MAX_DISK - _COPIES * size)))
         with _only_for_now(project, group, rest, progress.report):
             try:
                 with builder.open_context(project, images, engine, progress, BuildOptions()) as context:
@@ -127,7 +127,8 @@ def _build_layers(
             rows.append(StepLayer(item.layer.key, item.image.platform, digest))
             engine.remove_image(item.reference)
         step_layers.record(project.state, rows, project.state / "locks")
-    engine.prune_build_cache(_MAX_CACHE)
+    if layers:
+        engine.prune_build_cache(_MAX_CACHE)
 
 
 @contextlib.contextmanager
