@@ -45,7 +45,7 @@ _COMPILE_SECONDS = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class ChangedLayers:
     """An image, and the stored image from which it differs in layers that can be written here."""
 
     image: Image
@@ -100,7 +100,8 @@ def compose_images(
             continue
         if last := up_to_date.last_build(image, project, engine):
             with usage_lock.engine_in_use(), private_directory(project.state) as directory:
-                change = _change(image, last, layer_owners(image, workspace.templates), rows, engine)
+                stored, owners = engine.stored_files(last), layer_owners(image, workspace.templates)
+                change = changed_layers(image, last, stored, owners, rows) if stored else None
                 wheels = _open_wheels(workspace, change, report, options) if change else None
                 if change is None or wheels is None or _replaces_others(change, [*wheels.values()]):
                     continue
@@ -113,19 +114,18 @@ def compose_images(
             report(f"{image.name}: wrote {format_count(len(written), 'layer')} ({size}) without a build step")
 
 
-def _change(
-    image: Image, last: Digest, owners: tuple[LayerOwner, ...], rows: RowsByKey, engine: Engine
-) -> _Change | None:
-    """Return what differs from the last build; None if a build step has to run."""
+def changed_layers(
+    image: Image, last: Digest, stored: StoredFiles, owners: tuple[LayerOwner, ...], rows: RowsByKey
+) -> ChangedLayers | None:
+    """Return what differs from the last build, as it is stored; None if a build step has to run."""
     keys = image.layer_keys
-    stored = engine.stored_files(last)
-    layers = composed_image.layers_of(stored) if stored else None
-    if stored is None or layers is None or len(keys) != len(owners):
+    layers = composed_image.layers_of(stored)
+    if layers is None or len(keys) != len(owners):
         return None
 
     def is_known(key: ImageLayer, layer: Layer) -> bool:
         found = {row.digest for row in rows.get((key.key, image.platform), ()) if row.digest}
-        return key.is_pinned and found == {layer.digest}
+        return bool(key.key) and key.is_pinned and found == {layer.digest}
 
     stage = next((stage for stage in image.stages if stage.layers), None)
     own = [key for key, owner in zip(keys, owners, strict=True) if stage and owner.name == REQUIREMENTS]
@@ -149,11 +149,11 @@ def _change(
         stage and (not wheels or (SDISTS in stage.layers and f"files/{SDISTS}" not in by_path))
     ):
         return None
-    return _Change(image, stored, last, owners, tuple(base), tuple(others), by_path, stage)
+    return ChangedLayers(image, stored, last, owners, tuple(base), tuple(others), by_path, stage)
 
 
 def _open_wheels(
-    workspace: Workspace, change: _Change, report: Reporter, options: BuildOptions
+    workspace: Workspace, change: ChangedLayers, report: Reporter, options: BuildOptions
 ) -> dict[Package, Wheel] | None:
     """Return the wheels of the recipe; None if one is missing, which the build reports."""
     if change.stage is None:
@@ -171,7 +171,9 @@ def _open_wheels(
     return wheel_layout.open_wheels(change.stage, paths) if len(paths) == len(transfers) else None
 
 
-def _write(change: _Change, opened: Mapping[Package, Wheel], writer: _Writer, engine: Engine) -> BuiltImage:
+def _write(
+    change: ChangedLayers, opened: Mapping[Package, Wheel], writer: _Writer, engine: Engine
+) -> BuiltImage:
     """Write the new layers of an image, and load it."""
     image, wheels = change.image, iter(_wheel_layers(change, opened, writer, engine))
     others, layers = iter(change.others), []
@@ -198,7 +200,7 @@ def _write(change: _Change, opened: Mapping[Package, Wheel], writer: _Writer, en
 
 
 def _wheel_layers(
-    change: _Change, wheels: Mapping[Package, Wheel], writer: _Writer, engine: Engine
+    change: ChangedLayers, wheels: Mapping[Package, Wheel], writer: _Writer, engine: Engine
 ) -> list[Layer]:
     """Return the layers of wheels in the order of the Dockerfile; those that changed are written."""
     if change.stage is None:
@@ -242,7 +244,7 @@ def _wheel_layers(
     return [*layers.values()]
 
 
-def _replaces_others(change: _Change, wheels: Sequence[Wheel]) -> bool:
+def _replaces_others(change: ChangedLayers, wheels: Sequence[Wheel]) -> bool:
     """Return whether a wheel has a file of a component, or of a package that a build step made."""
     if change.stage is None:
         return False
@@ -269,7 +271,7 @@ def _has_files(layer: StoredLayer, entries: Mapping[str, wheel_layout.LaidOutFil
     return found == {path: (entry.mode, entry.size) for path, entry in entries.items()}
 
 
-def _compile(wheels: Sequence[Wheel], change: _Change, engine: Engine, log: Path) -> dict[str, bytes]:
+def _compile(wheels: Sequence[Wheel], change: ChangedLayers, engine: Engine, log: Path) -> dict[str, bytes]:
     """Return the byte code of wheels by path, from the image's own Python in a container.
 
     Byte code differs between the patch releases of Python.
