@@ -10,7 +10,7 @@ path of a key, because the source of the mapping is unknown.
 
 import itertools
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,7 +22,7 @@ from bakehouse.jobs.instance_groups import (
     check_rdma,
     numbers,
 )
-from bakehouse.jobs.rules import Findings
+from bakehouse.jobs.rules import Findings, RuleViolation
 from bakehouse.jobs.smp_parameters import SmpContext
 from bakehouse.ledger.toolkit import legacy_keras
 from bakehouse.util.format import format_names
@@ -501,6 +501,16 @@ def check_keras(
     message = f"`fit` of Keras 3 fails on several hosts with `{fact.strategy}`, in TensorFlow {fact.since} "
     hint = f"add `{fact.package}=={tensorflow}` to `requirements` of the recipe and set `{fact.variable}=1`"
     findings.add(rules.LEGACY_KERAS, f"{message}and newer", f"{hint}, or train in a loop of your own")
+
+
+def keras_findings(
+    version_of: Callable[[str], str | None], components: Collection[str], environment: Mapping[str, str]
+) -> tuple[RuleViolation, ...]:
+    """Return the warning that jobs on several hosts get, for an image with some components."""
+    findings = Findings()
+    if "tensorflow" in components:
+        check_keras(legacy_keras().strategy, 2, version_of("tensorflow") or "", environment, findings)
+    return findings.warnings
 
 
 def _hyperparameters(

@@ -182,3 +182,13 @@ def test_answers_for_several_images_and_json_contain_the_warnings(
 
     images = json.loads(answer(capsys, *words, "--json"))["images"]
     assert [image["warnings"][0]["with"] for image in images] == [["ml.p3.16xlarge"], ["ml.p3.16xlarge"]]
+
+
+def test_explain_knows_the_strategy_with_which_keras_does_not_train(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    warning = "warning: `fit` of Keras 3 fails on several hosts with `multi_worker_mirrored_strategy`"
+    assert warning in answer(capsys, "explain", "tensorflow-cpu")
+    assert warning in answer(capsys, "explain", "tensorflow-cpu", "tensorflow")
+    assert warning not in answer(capsys, "explain", "tensorflow-cpu", "python")
+    assert warning not in answer(capsys, "explain", "mpi-cpu")

@@ -4,8 +4,10 @@ import contextlib
 import io
 import json
 import tarfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cluster.job import Group
+from bakehouse.errors import UsageError
 from bakehouse.jobs import snippets
 from bakehouse.jobs.api_fields import ApiField
 from bakehouse.jobs.job_spec import JobSpec
@@ -22,6 +25,7 @@ from tests.integration.sagemaker_sdk import ROLE, V2, V3, Aws, installed
 from tests.support.data import text_of
 from tests.support.documents import blocks
 from tests.support.ecr import ACCOUNT, REGION
+from tests.support.pairwise import pairwise
 from tests.support.source_jobs import SOURCE_JOBS, launcher_of, resources_of
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -209,9 +213,51 @@ OF_SOURCE: dict[str, Case] = {
     case: (replace(SOURCE_JOBS[name].record, image=case), replace(SOURCE_JOBS[name].spec, sdk=sdk))
     for case, (name, sdk) in SOURCE.items()
 }
+OPTIONS: dict[str, list[Any]] = {
+    "release": [
+        record("pair", **PYTORCH),
+        record("pair", **TENSORFLOW),
+        record("pair"),
+        record("pair", entry_point="train.py"),
+        record("pair", **parts(pytorch="2.9.1")),
+    ],
+    "sdk": ["", "v2", "v3", "boto3"],
+    "launcher": ["", "torchrun", "mpirun", "script", "tensorflow"],
+    "hosts": [
+        {"instance_count": 1},
+        {"instance_count": 2},
+        {"groups": GROUPS},
+        {"instance_type": "ml.p4d.24xlarge", "instance_count": 2},
+    ],
+    "processes_per_host": [None, 2],
+    "hyperparameters": [
+        {},
+        {"epochs": 3, "rate": 1e-4, "flag": True, "name": "a b"},
+        {"empty": "", "lines": "a\nb", "json": '{"a": 1}'},
+    ],
+    "environment": [{}, {"A": "", "B": "x y $HOME"}],
+    "keep_alive": [None, 600],
+    "max_run": [None, 3600],
+    "volume_gib": [None, 100],
+    "spot": [None, True],
+    "inputs": [{}, {"training": "s3://ours/a"}, {"val-set": "s3://ours/b", "training": "s3://ours/a"}],
+    "output": ["", "s3://ours/out"],
+    "source_dir": ["", "code"],
+    "request": [
+        {},
+        {"Tags": [{"Key": "team", "Value": ""}]},
+        {"VpcConfig.Subnets": ["subnet-1"], "VpcConfig.SecurityGroupIds": ["sg-1"]},
+        {"RetryStrategy.MaximumRetryAttempts": 3},
+        {"EnableNetworkIsolation": True},
+        {"CheckpointConfig.S3Uri": "s3://ours/checkpoints"},
+    ],
+}
+"""Options of jobs. Each possible pair of their values is in a job of `pairs`."""
 CASES = {**OF_VERSION_3, **OF_VERSION_2, **ASKED, **REQUESTS, **OF_SOURCE}
 GUIDE = HOME / "docs/how-to/launch-jobs.md"
 RUN = text_of(__file__, "run")
+DAILY_PAIRS = 12
+"""Pairs of options of the daily test; the first ones have the most new pairs."""
 GENERIC, GUIDED = "generic", "guided"
 """An estimator that is not one of ours, and a job with the settings of the guide."""
 
@@ -233,11 +279,45 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+def combined(options: Mapping[str, Any]) -> Case:
+    fields = {name: value for name, value in options.items() if name not in ("release", "hosts", "request")}
+    request = tuple(ApiField(path, path, value) for path, value in options["request"].items())
+    script = "go.py" if options["source_dir"] else ""
+    job = JobSpec(role=ROLE, entry_point=script, request=request, **options["hosts"], **fields)
+    return options["release"], job
+
+
+def is_possible(options: Mapping[str, Any]) -> bool:
+    """Return whether code for these options is printed, from a directory with training scripts."""
+    try:
+        snippets.snippet(*combined(options))
+    except UsageError:
+        return False
+    return True
+
+
 @pytest.fixture(scope="module")
-def printed(directory: Path) -> dict[str, Snippet]:
-    """The code of each case, printed next to the training scripts."""
+def pairs(directory: Path) -> dict[str, Mapping[str, Any]]:
+    """Options by the name of the job."""
     with contextlib.chdir(directory):
-        return {name: snippets.snippet(release, job) for name, (release, job) in CASES.items()}
+        return {f"pair{number}": options for number, options in enumerate(pairwise(OPTIONS, is_possible))}
+
+
+def print_pairs(directory: Path, pairs: Mapping[str, Mapping[str, Any]]) -> dict[str, Snippet]:
+    cases = {name: combined(options) for name, options in pairs.items()}
+    with contextlib.chdir(directory):
+        return {
+            name: snippets.snippet(replace(release, image=name), job)
+            for name, (release, job) in cases.items()
+        }
+
+
+@pytest.fixture(scope="module")
+def printed(directory: Path, pairs: Mapping[str, Mapping[str, Any]]) -> dict[str, Snippet]:
+    """The code of each case and of some pairs of options, printed next to the training scripts."""
+    with contextlib.chdir(directory):
+        code = {name: snippets.snippet(*case) for name, case in CASES.items()}
+    return code | print_pairs(directory, dict(islice(pairs.items(), DAILY_PAIRS)))
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +330,17 @@ def jobs(sdk: Path, aws: Aws, directory: Path, printed: dict[str, Snippet]) -> d
     [settings] = [text for _, text in blocks(GUIDE) if "trainer.train(" in text]
     trainer = snippets.snippet(record(GUIDED, **PYTORCH), JobSpec()).code
     code[GUIDED] = ("v3", trainer.replace("trainer.train()\n", settings))
+    # Both versions of the SDK would create it at the same time.
+    for bucket in (f"sagemaker-{REGION}-{ACCOUNT}", "ours"):
+        location = {"LocationConstraint": REGION}
+        aws.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration=location)
+    requests = sent(aws, sdk, directory, code)
+    assert len(requests) == len(code) == len(aws.jobs())
+    return requests
+
+
+def sent(aws: Aws, sdk: Path, directory: Path, code: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Run code, given with its SDK by the name of its job, and return the requests by name."""
     for name, (_, text) in code.items():
         # The difference is expected: moto does not run the job, so the test does not wait for it.
         text = text.replace("trainer.train(", "trainer.train(wait=False, ")
@@ -257,10 +348,6 @@ def jobs(sdk: Path, aws: Aws, directory: Path, printed: dict[str, Snippet]) -> d
     names: dict[Path, list[str]] = {sdk: [], installed(V3): []}
     for name, (library, _) in code.items():
         names[installed(V3) if library == "v3" else sdk].append(f"../{name}.py")
-    # Both versions of the SDK would create it at the same time.
-    location = {"LocationConstraint": REGION}
-    bucket = f"sagemaker-{REGION}-{ACCOUNT}"
-    aws.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration=location)
     with ThreadPoolExecutor() as pool:
         runs = [
             pool.submit(aws.run, python, ["-c", RUN, f"../{number}.json", *paths], directory)
@@ -270,7 +357,6 @@ def jobs(sdk: Path, aws: Aws, directory: Path, printed: dict[str, Snippet]) -> d
             run.result()
     texts = [(directory.parent / f"{number}.json").read_text() for number in range(len(names))]
     requests = [request for text in texts for request in json.loads(text)]
-    assert len(requests) == len(code) == len(aws.jobs())
     return {request["TrainingJobName"].partition("-20")[0]: request for request in requests}
 
 
@@ -315,6 +401,51 @@ def settings(job: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", [name.removesuffix("-v2") for name in ASKED])
 def test_version_3_asks_for_the_job_of_version_2(jobs: dict[str, Any], name: str) -> None:
     assert settings(jobs[name]) == settings(jobs[f"{name}-v2"])
+
+
+def test_some_pairs_of_options_reach_the_api(
+    jobs: dict[str, Any], pairs: Mapping[str, Mapping[str, Any]], printed: dict[str, Snippet]
+) -> None:
+    chosen = dict(islice(pairs.items(), DAILY_PAIRS))
+    assert {printed[name].sdk for name in chosen} == {"v2", "v3", "boto3"}
+    for name, options in chosen.items():
+        check_options(name, options, jobs[name])
+
+
+@pytest.mark.release
+def test_each_pair_of_options_reaches_the_api(
+    jobs: dict[str, Any], pairs: Mapping[str, Mapping[str, Any]], aws: Aws, sdk: Path, directory: Path
+) -> None:
+    assert len(pairs) > 30
+    others = dict(islice(pairs.items(), DAILY_PAIRS, None))
+    code = {name: (snippet.sdk, snippet.code) for name, snippet in print_pairs(directory, others).items()}
+    requests = sent(aws, sdk, directory, code)
+    for name, options in others.items():
+        check_options(name, options, requests[name])
+
+
+def check_options(name: str, options: Mapping[str, Any], job: Mapping[str, Any]) -> None:
+    """Check that a request has the values of all options."""
+    asked = {
+        ("ResourceConfig", "VolumeSizeInGB"): options["volume_gib"],
+        ("ResourceConfig", "KeepAlivePeriodInSeconds"): options["keep_alive"],
+        ("StoppingCondition", "MaxRuntimeInSeconds"): options["max_run"],
+        ("OutputDataConfig", "S3OutputPath"): options["output"] or None,
+    }
+    for (section, key), value in asked.items():
+        assert value is None or job[section][key] == value, (name, key)
+    assert bool(options["spot"]) == bool(job.get("EnableManagedSpotTraining")), name
+    channels = {channel["ChannelName"] for channel in job.get("InputDataConfig", ())}
+    assert {*options["inputs"]} <= channels, name
+    assert options["environment"].items() <= job.get("Environment", {}).items(), name
+    for key, value in options["hyperparameters"].items():
+        # Version 3 sends a text as it is, and version 2 as JSON
+        text = job["HyperParameters"][key]
+        assert value in (text, value_of(text)), (name, key)
+    for path, value in options["request"].items():
+        section, _, key = path.partition(".")
+        found = job[section][key] if key else job[section]
+        assert value[0] in found if section == "Tags" else found == value, (name, path)
 
 
 def test_an_mpi_job(jobs: dict[str, Any]) -> None:

@@ -145,6 +145,12 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
         show(explanation.name_report(resolution, explanations[0]) + warnings_text([resolution], component))
     else:
         show(explanation.overview(resolution, explanations) + warnings_text([resolution]))
+    if not json:
+        from bakehouse.jobs.distribution import keras_findings
+
+        named = {item.name for item in explanations}
+        for finding in keras_findings(resolution.version_of, named, dict(recipe.content.environment)):
+            show(f"warning: {finding.message}\n  hint: {finding.hint}\n  source: {finding.rule.source}\n")
 
 
 @bake_task(
