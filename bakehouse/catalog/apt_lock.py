@@ -14,9 +14,12 @@ from typing import NoReturn
 from urllib.parse import quote
 
 from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
+from bakehouse.util import file_format
 from bakehouse.util.files import matching_paths, read_text
 from bakehouse.util.oci import PLATFORM, PLATFORMS, architecture_of, platform_suffix
 
+FORMAT = 1
+"""Number of the format, which the first line of a lock of another format has."""
 DIRECTORY = "apt"
 SUFFIX = ".packages"
 FIELDS = (
@@ -296,6 +299,8 @@ class LockFile:
             text = read_text(self.path)
         except (OSError, UnicodeDecodeError) as error:
             raise self.mistake(1, f"cannot read `{self.path.name}` as UTF-8 text") from error
+        with file_format.reading(self.path):
+            file_format.require_known_line(text, FORMAT)
         return stanzas(text, self.fail)
 
     def deb(self, line: int, fields: Mapping[str, str]) -> Deb:

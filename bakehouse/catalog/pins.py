@@ -13,12 +13,14 @@ from pathlib import Path
 
 from bakehouse.catalog.component import Artifact, BaseSource, Component, Registries, VariantSpec
 from bakehouse.errors import Location, Problems, RecipeError
+from bakehouse.util import file_format
 from bakehouse.util.files import is_file, read_text, write_whole
 from bakehouse.util.oci import Digest, Sha256
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Mapping, Node, Scalar, load
 
 FILE = "pins.yaml"
+_FORMAT = 1
 IMAGES, FILES = "images", "files"
 """Sections of the file."""
 _HEADING = "# Images and files of vendors that components do not pin; made by `bake lock`\n"
@@ -87,7 +89,10 @@ def read_pins(roots: Iterable[Path], problems: Problems) -> Pins:
 
 def _sections(path: Path) -> Node:
     """Return the sections of a file that have entries: users may delete all of them."""
-    lines = read_text(path, errors="replace").splitlines()
+    text = read_text(path, errors="replace")
+    with file_format.reading(path):
+        file_format.require_known_line(text, _FORMAT)
+    lines = text.splitlines()
     if all(not line.strip() or line.lstrip().startswith("#") for line in lines):
         return Mapping((), Location(path, 1, 1))
     node = load(path)
