@@ -1,5 +1,6 @@
 """The record of a release."""
 
+from dataclasses import replace
 from datetime import date
 
 from bakehouse.ledger.releases import (
@@ -25,4 +26,4 @@ PUBLISHED = PublishedImage(
 
 def a_record() -> ReleaseRecord:
     image = plans.changed(IMAGE, all_parts=(InstalledComponent("open-mpi", "4.1.8", "py311"),))
-    return record_of(PUBLISHED, image, PASSED, DAY)
+    return replace(record_of(PUBLISHED, image, PASSED, DAY), transport="mpi")
