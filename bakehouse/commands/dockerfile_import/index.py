@@ -82,11 +82,6 @@ _ADDRESSES = {
     ),
     re.compile(r"https?://pyenv\.run/?"): "python",
 }
-MISSING = {
-    "openucx/ucx": "the catalogue has no UCX; over EFA, Open MPI and NCCL use libfabric",
-    "nvidia/megatron-lm": "the component `megatron-core` is the library; copy the scripts with `code`",
-}
-"""Repositories that the catalogue cannot replace, with advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +214,6 @@ class ReverseIndex:
             ),
             "",
         )
-
-    def missing(self, text: str) -> str:
-        """Return advice for a repository that no component replaces."""
-        match = _GITHUB.fullmatch(text)
-        return MISSING.get(match["repository"].lower(), "") if match else ""
 
     def find_pip(self, name: str) -> tuple[str, ...]:
         """Return the components of a Python package, the first choice first."""

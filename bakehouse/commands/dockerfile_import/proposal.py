@@ -50,6 +50,8 @@ class CopiedFile:
     """Relative to the context."""
     target: str
     entry: InstructionEntry
+    is_known: bool = True
+    """The target does not depend on the working directory of a base that the catalogue does not describe."""
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ _DEVELOPMENT = re.compile(r"dev|test|doc|lint|ci\b|notebook")
 _SKIPPED = re.compile(
     r"\.|(?:build|dist|images|tests?|docs?|node_modules|site-packages|venv|env|training-images)$"
 )
+_DOCKERFILE = re.compile(r"(?:^|/)(?:[\w-]+\.)?Dockerfile(?:\.[\w-]+)?$")
 _MAX_DEPTH = 4
 _CODE = ("src", "code", "training")
 """Usual directories of a training script."""
@@ -105,9 +106,38 @@ class _Look:
                 entry.add(Fate.REPLACED, "not in the recipe: packages for development")
             else:
                 entry.check(f"not in the recipe: {taken[0]} has the packages; name it in `requirements`, too")
-        for name in ("setup.py", "setup.cfg", "Pipfile", "poetry.lock"):
+        if not taken:
+            self._poetry()
+        for name in ("setup.py", "setup.cfg", "Pipfile"):
             if is_file(self._root / name):
                 self._row(name).check("not read: write its dependencies into a requirements file")
+        for name in (
+            name for name in self._files if re.search(r"(?:^|/)(?:[\w-]+\.)?Dockerfile(?:\.[\w-]+)?$", name)
+        ):
+            self._row(name).add(
+                Fate.REPLACED, f"not read: `bake init --from-dockerfile {name}` translates it"
+            )
+
+    def _poetry(self) -> None:
+        """Take the dependencies of a project of Poetry, whose versions have a form of their own."""
+        tool = self._project.get("tool")
+        poetry = tool.get("poetry") if isinstance(tool, dict) else None
+        given = poetry.get("dependencies") if isinstance(poetry, dict) else None
+        if not isinstance(given, dict):
+            return
+        entry = self._row("pyproject.toml: [tool.poetry.dependencies]")
+        for name, value in given.items():
+            fields = value if isinstance(value, dict) else {"version": value}
+            version, extras = fields.get("version"), fields.get("extras", [])
+            specifier = _poetry_specifier(version) if isinstance(version, str) else None
+            if specifier is None or fields.keys() - {"version", "extras"}:
+                entry.check("not in the recipe: write it into a requirements file", str(name))
+            elif name == "python":
+                self.proposal.wish(Wish(("python",), specifier, "", 0, "python of Poetry", [entry]))
+            else:
+                options = f"[{','.join(map(str, extras))}]" if extras else ""
+                self._lifter.pip_line(f"{name}{options}{specifier}", entry)
+        entry.add(Fate.RECIPE, "`requirements`")
 
     def _framework_of(self, name: str, entry: InstructionEntry) -> None:
         """Find the framework in a lock or a project."""
@@ -244,6 +274,22 @@ class _Look:
     def _normal(line: str) -> str:
         match = re.match(r"\s*([A-Za-z0-9][\w.-]*)", line)
         return re.sub(r"[-_.]+", "-", match[1]).lower() if match else ""
+
+
+def _poetry_specifier(version: str) -> str | None:
+    """Return a version of Poetry as a specifier of pip; None for forms that are not known."""
+    if version == "*":
+        return ""
+    if match := re.fullmatch(r"([\^~]?)(\d+)((?:\.\d+)*)", version):
+        mark, first, rest = match[1], match[2], [int(part) for part in match[3].split(".") if part]
+        numbers = [int(first), *rest]
+        if not mark:
+            return f"=={version}"
+        nonzero = next((index for index, number in enumerate(numbers) if number), len(numbers) - 1)
+        position = nonzero if mark == "^" else min(1, len(numbers) - 1)
+        upper = [*numbers[:position], numbers[position] + 1]
+        return f">={version[1:]},<{'.'.join(map(str, upper))}"
+    return version if re.fullmatch(r"(?:[<>=!~]=?[\d.*]+,?\s*)+", version) else None
 
 
 def _likely(name: str) -> tuple[int, int, int, str]:

@@ -40,14 +40,6 @@ class ShellCommand:
     """Only plain commands, joined by `&&`, `||` or pipes."""
 
 
-@dataclass(frozen=True, slots=True)
-class DockerfileWord:
-    """A word as written, with its offset in the text."""
-
-    raw: str
-    start: int
-
-
 @lru_cache(maxsize=256)
 def split_commands(text: str) -> tuple[ShellCommand, ...] | None:
     """Return the commands of a shell text; None if it is none."""
@@ -215,27 +207,6 @@ def _end_of_bracket(text: str, position: int) -> int:
                 return position + 1
         position += 1
     return len(text)
-
-
-def split_words(text: str) -> Iterator[DockerfileWord]:
-    """Yield the words between spaces, as BuildKit splits the arguments of an instruction."""
-    position = 0
-    while position < len(text):
-        if text[position].isspace():
-            position += 1
-            continue
-        start = position
-        while position < len(text) and not text[position].isspace():
-            if text[position] == "\\":
-                position += 2
-            elif text[position] in "'\"":
-                position = _end_of_quote(text, position)
-            elif text.startswith("${", position):
-                position = _end_of_bracket(text, position + 1)
-            else:
-                position += 1
-        position = min(position, len(text))
-        yield DockerfileWord(text[start:position], start)
 
 
 def unquoted(raw: str, variables: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 import itertools
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -22,9 +22,9 @@ from bakehouse.commands.dockerfile_import.proposal import (
     Wish,
 )
 from bakehouse.commands.dockerfile_import.run_step import RunState, RunTranslator
-from bakehouse.commands.dockerfile_import.shell import expanded, has_variables, split_words, unquoted
+from bakehouse.commands.dockerfile_import.shell import expanded, has_variables, unquoted
 from bakehouse.errors import Location, RecipeError
-from bakehouse.util.dockerfile_reader import Instruction, instructions
+from bakehouse.util.dockerfile_reader import WORD, Instruction, instructions
 from bakehouse.util.files import is_directory, is_file, read_text
 from bakehouse.util.oci import PLATFORM
 
@@ -117,6 +117,12 @@ def translate(text: str, build: DockerfileBuild, catalog: Catalog) -> Proposal:
     return _Translation(build, catalog).run([*instructions(text)])
 
 
+def _raw_words(instruction: Instruction) -> Iterator[str]:
+    """Yield the words between spaces, with their quotes, as BuildKit splits them."""
+    for match in WORD.finditer(instruction.text):
+        yield match[0]
+
+
 class _Translation:
     """Translation of one Dockerfile, with the state of its stage."""
 
@@ -176,7 +182,7 @@ class _Translation:
         """Return the arguments of an instruction with the values of variables."""
         if json and instruction.words is not None:
             return [self._expanded(word) for word in instruction.words]
-        return [self._unquoted(word.raw, instruction) for word in split_words(instruction.text)]
+        return [self._unquoted(word, instruction) for word in _raw_words(instruction)]
 
     def _unquoted(self, raw: str, instruction: Instruction) -> str:
         if instruction.escape != "\\":
@@ -369,13 +375,13 @@ class _Translation:
                 entry.add(Fate.REPLACED, "no instruction names it")
 
     def _env(self, instruction: Instruction) -> None:
-        first = next(iter(split_words(instruction.text)), None)
+        first = next(_raw_words(instruction), None)
         if first is None:
             return self._other(instruction)
-        if "=" not in first.raw:
+        if "=" not in first:
             # The form `ENV NAME value`: the value is the rest of the line.
-            rest = instruction.text[len(first.raw) :].strip()
-            return self._set(first.raw, self._unquoted(rest, instruction))
+            rest = instruction.text[len(first) :].strip()
+            return self._set(first, self._unquoted(rest, instruction))
         pairs = self._words(instruction, json=False)
         for word in pairs:
             if "=" not in word:
@@ -400,7 +406,7 @@ class _Translation:
         if name in BUILD_VARIABLES:
             state.variables[name] = state.exported[name] = value
             return entry.add(Fate.REPLACED, "it only matters to the steps of a Dockerfile")
-        if has_variables(value):
+        if re.search(r"\$(?:\w|\{)", value):
             own = re.sub(rf":?\$\{{?{re.escape(name)}\b[^}}:]*\}}?:?", "", value)
             advice = f"the base may set {name}; " if own != value else ""
             state.paths[name] = value
@@ -624,6 +630,7 @@ class _Translation:
         entry = self._entry
         path = source.strip("/").removeprefix("./").rstrip("/") or "."
         directory = joined_path(self._state.directory, target)
+        is_known = target.startswith("/") or self._state.is_directory_known or self._is_plain_base
         if has_variables(source + target):
             return entry.check("the Dockerfile does not say the value of its variables")
         if path == ".." or path.startswith("../"):
@@ -633,12 +640,12 @@ class _Translation:
             for match in matches:
                 name = match.relative_to(self._context).as_posix()
                 inside = directory if is_directory(match) else directory / match.name
-                self._proposal.files.append(CopiedFile(name, str(inside), entry))
+                self._proposal.files.append(CopiedFile(name, str(inside), entry, is_known))
             if not matches:
                 entry.check(f"`{path}` matches nothing in the build context")
             return None
         if is_directory(self._context / path):
-            self._proposal.files.append(CopiedFile(path, str(directory), entry))
+            self._proposal.files.append(CopiedFile(path, str(directory), entry, is_known))
         elif is_file(self._context / path):
             is_inside = (
                 many or target.endswith("/") or target in (".", "..") or directory == self._state.directory
@@ -649,7 +656,7 @@ class _Translation:
                 if is_directory(self._context / file.source)
             )
             name_in_image = directory / PurePosixPath(path).name if is_inside else directory
-            self._proposal.files.append(CopiedFile(path, str(name_in_image), entry))
+            self._proposal.files.append(CopiedFile(path, str(name_in_image), entry, is_known))
         else:
             self._miss(directory, [PurePosixPath(path).name], entry, target.endswith("/"))
             entry.check(f"`{path}` does not exist in the build context; `--context DIR` names another one")
@@ -755,6 +762,9 @@ class _Translation:
             if file.source in read and PurePosixPath(file.target).name not in steps:
                 proposal.files.remove(file)
                 file.entry.add(Fate.RECIPE, "`requirements`")
+            elif not file.is_known:
+                proposal.files.remove(file)
+                file.entry.check("the working directory of the base is not known; write an absolute path")
             elif not plain.fullmatch(file.target.rstrip("/")):
                 proposal.files.remove(file)
                 reason = "the path has characters that a recipe cannot have"

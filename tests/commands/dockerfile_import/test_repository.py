@@ -17,6 +17,13 @@ dependencies = ["torch==2.9.1", "tqdm"]
 """
 BOTH = {"pytorch": "2.9.1", "python": ">=3.12"}
 TEXT = "requirements.txt"
+POETRY = """\
+[tool.poetry.dependencies]
+python = ">=3.11,<3.13"
+torch = "2.9.1"
+tqdm = {version = "^0.5.1", extras = ["x"]}
+own = {path = "../own"}
+"""
 CONDA = """\
 dependencies:
 - python=3.10
@@ -48,6 +55,8 @@ def notebook(*lines: str) -> str:
         ({"train_model.py": "import os, cv2, torch, mine", "mine.py": ""}, {"pytorch": "*"},
          ["opencv-python-headless"], (".", "train_model.py")),
         ({"p/train.py": "from p import x", "p/x.py": "", "p/__init__.py": ""}, {}, [], (".", "p/train.py")),
+        ({"pyproject.toml": POETRY}, {"pytorch": "2.9.1", "python": ">=3.11,<3.13"},
+         ["tqdm[x]>=0.5.1,<0.6"], None),
         ({".python-version": "3.12\n"}, {"python": "3.12"}, [], None),
         ({}, {}, [], None),
     ],
@@ -82,6 +91,8 @@ def test_a_recipe_has_what_the_repository_asks_for(
     [
         ({"dev-requirements.txt": "x", "requirements-dev.txt": "x"},
          ("requirements-dev.txt", "not in the recipe: packages for development")),
+        ({"docker/Dockerfile": "FROM x"},
+         ("docker/Dockerfile", "not read: `bake init --from-dockerfile docker/Dockerfile` translates it")),
         ({"setup.py": ""}, ("setup.py", "not read: write its dependencies into a requirements file")),
         ({"requirements.txt": "x", "uv.lock": UV},
          ("uv.lock", "not in the recipe: requirements.txt has the packages; name it in `requirements`, too")),

@@ -244,6 +244,18 @@ def test_code_that_kept_steps_or_variables_use_stays_where_it_was(translated: Tr
     assert result.proposal.code == ("src", "train.py")
 
 
+def test_the_directory_of_a_vendors_base_is_not_taken_for_the_root(translated: Translate) -> None:
+    result = translated(
+        "FROM nvcr.io/nvidia/pytorch:26.07-py3\nCOPY src lib\nRUN touch x\nCOPY src /opt/src\n"
+    )
+
+    assert [file.target for file in result.proposal.files] == ["/opt/src"]
+    assert result.steps == ["touch x"]
+    assert (2, "the working directory of the base is not known; write an absolute path") in [
+        (line, detail) for line, _, detail in result.checks
+    ]
+
+
 def test_an_own_train_program_on_the_path_is_named(translated: Translate, context: Path) -> None:
     (context / "own").mkdir()
     (context / "own/train").write_text("#!/bin/sh\n")
