@@ -19,7 +19,7 @@ COMMANDS = (
     ("outdated", "churn"),
     ("plan", "--from", "HEAD"),
     ("diff", "--from", "HEAD"),
-    ("report", "--from", "HEAD"),
+    ("report",),
     ("uri", "churn"),
     ("releases", "churn"),
     ("estimator", "churn", "--instance-type", "ml.c5.xlarge"),
