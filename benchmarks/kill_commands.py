@@ -20,6 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import campaign_results
 from tests.integration import killed_tasks
 from tests.integration.ports import kept_port
 from tests.support import killed_commands
@@ -39,6 +40,7 @@ def main() -> None:
     parser.add_argument("--fill", action="store_true")
     parser.add_argument("--engines", type=Path, default=killed_tasks.ENGINES, help="directory of its engine")
     parser.add_argument("--only", default="", help="names of commands, separated by commas")
+    campaign_results.add_option(parser)
     options = parser.parse_args()
     began, rounds = time.monotonic(), []
     with contextlib.ExitStack() as stack:
@@ -65,6 +67,15 @@ def main() -> None:
     print(dict(Counter(round_.command for round_ in rounds)))
     print(f"{sum(round_.ended_before for round_ in rounds)} had ended by themselves before")
     print(f"{sum(bool(round_.differences) for round_ in rounds)} differ or left something")
+    if options.record:
+        counts = ", ".join(f"{count} `{name}`" for name, count in Counter(r.command for r in rounds).items())
+        ended = sum(round_.ended_before for round_ in rounds)
+        bad = sum(bool(round_.differences) for round_ in rounds)
+        cases = f"{len(rounds)}: {counts}, seed {options.seed}"
+        result = f"{bad} differ or left something; {ended} had ended before"
+        is_own = options.restart or options.fill
+        name = "killed tasks" if options.engine else "killed commands"
+        campaign_results.record("restarted engine" if is_own else name, cases, result)
     sys.exit(any(round_.differences for round_ in rounds))
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import campaign_results
 from tests.support.mutated_inputs import MutatedInputs
 
 
@@ -57,7 +58,16 @@ def main() -> None:
             if time.monotonic() - began > options.seconds:
                 break
             _run(inputs, name, options.seed, case, options.limit, counts[name])
-    _print(counts, options.seed, time.monotonic() - began)
+    seconds = time.monotonic() - began
+    _print(counts, options.seed, seconds)
+    if options.record:
+        per_kind = [count.taken + count.refused + count.broken + count.hangs for count in counts.values()]
+        kinds = f"{min(per_kind):,} or more of each of {len(counts)} kinds"
+        cases = f"{sum(per_kind):,}: {kinds}, seed {options.seed}"
+        broken, hangs = (sum(getattr(each, name) for each in counts.values()) for name in ("broken", "hangs"))
+        slowest = max(count.slowest for count in counts.values())
+        result = f"{broken} tracebacks, {hangs} hangs, slowest case {slowest:.2f} s"
+        campaign_results.record("mutated input", f"{cases}, {seconds:.0f} s", result)
     sys.exit(any(count.broken or count.hangs for count in counts.values()))
 
 
@@ -72,6 +82,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--case", type=int, help="print one case, and read it without any protection")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--limit", type=float, default=5.0, help="processor seconds of one case")
+    campaign_results.add_option(parser)
     parser.add_argument("--memory", type=int, default=1_500, help="address space in MB")
     return parser.parse_args()
 

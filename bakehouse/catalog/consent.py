@@ -112,7 +112,10 @@ def policy_request(
         return None
     content = policy_content(policy)
     number = sha256(content.encode()).hexdigest()[:16]
-    weaker = tuple(_weaker(parse_json(read_bytes(record)), parse_json(content)))
+    try:
+        weaker = tuple(_weaker(parse_json(read_bytes(record)), parse_json(content)))
+    except (ValueError, KeyError, TypeError):
+        weaker = (f"the record of the last policy, `{record}`, is damaged",)
     if not weaker or environment.get(POLICY) == number:
         return None
     location = key_location(table.path, "policy", table.name)

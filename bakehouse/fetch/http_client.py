@@ -44,7 +44,9 @@ _MAX_CONCURRENT_REQUESTS = 8
 _SLOW_SECONDS = 20.0
 MIN_BYTES = 20_000
 """Bytes that a source must send in that time."""
-_RANGE = re.compile(r"bytes (?P<start>\d+)-\d+/(?P<total>\d+|\*)")
+_RANGE = re.compile(r"bytes (?P<start>[0-9]{1,18})-[0-9]{1,18}/(?P<total>[0-9]{1,18}|\*)")
+_LENGTH = re.compile("[0-9]{1,18}")
+"""Numbers of bytes. Python refuses longer ones than 4,300 digits, and `isdigit` accepts superscripts."""
 _NEXT = re.compile(r'<([^<>]*)>\s*;[^,]*\brel="?next\b')
 _BODY_HEADERS = ("Content-Length", "Content-Type", "Content-Range")
 
@@ -269,7 +271,7 @@ class HttpResponse:
         self._range = _RANGE.match(headers.get("Content-Range", "")) if self.status == 206 else None
         self.start = int(self._range["start"]) if self._range else 0
         length = headers.get("Content-Length", "")
-        self.total = self.start + int(length) if length.isdigit() else None
+        self.total = self.start + int(length) if _LENGTH.fullmatch(length) else None
         if self._range:
             # Some servers send only a part of the rest.
             self.total = int(self._range["total"]) if self._range["total"] != "*" else None

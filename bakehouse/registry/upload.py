@@ -18,7 +18,7 @@ CHUNK_BYTES = 16 * 1024**2
 """Amazon ECR takes parts of 5 to 20 MiB (`UploadLayerPart`)."""
 _STORED_PER_SECOND = 20e6
 """Bytes per second that a registry stores at least, before it confirms a whole blob."""
-_RANGE = re.compile(r"(?:bytes=)?0-(\d+)")
+_RANGE = re.compile("(?:bytes=)?0-([0-9]{1,18})")
 _LOST_UPLOAD = (HTTPStatus.NOT_FOUND, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
 
 

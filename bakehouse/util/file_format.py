@@ -12,7 +12,7 @@ from bakehouse.errors import Location, RecipeError
 KEY, WRITER = "format", "bakehouse"
 """Fields with the number of the format, and with the version of Bakehouse that wrote the file."""
 UPGRADE = "upgrade Bakehouse; nothing was written"
-_LINE = re.compile(r"\bformat (\d{1,9})\b")
+_LINE = re.compile(r"\bformat ([0-9]{1,9})\b")
 
 
 class NewerFormatError(ValueError):

@@ -182,6 +182,18 @@ def test_a_repository_can_tighten_a_policy_and_weaken_it_with_consent(
     require_consent(machine.find(POLICY.replace(old, new)))
 
 
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"require": 1, "keys": [], "rebuilds": 0}', '{"a'])
+def test_a_damaged_record_of_a_policy_needs_consent(machine: Machine, content: str) -> None:
+    machine.tree.write("a.pub", "a")
+    machine.tree.write("b.pub", "b")
+    require_consent(machine.find(POLICY))
+    [record] = machine.home.rglob("policy-*.json")
+    record.write_text(content)
+
+    [effect] = machine.find(POLICY).unconfirmed["policy"].effects
+    assert effect == f"the record of the last policy, `{record}`, is damaged"
+
+
 def test_a_link_out_of_the_project_needs_consent(machine: Machine) -> None:
     machine.tree.root.joinpath("signing.pem").symlink_to(machine.home / "key.pem")
 

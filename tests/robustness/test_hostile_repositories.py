@@ -49,7 +49,7 @@ MISTAKES = (
         "own/components/extra/component.yaml": f"cannot read `component.yaml`: {OUT}\n",
         "own/images/tool.yaml": f"cannot read `tool.yaml`: {OUT}\n  --> own/images/tool.yaml:1:1\n",
         "own/constraints.txt": f"cannot read `constraints.txt`: {OUT}\n  --> own/requirements.txt:2:1\n",
-        "own/uv": "`../uv/uv.lock` is outside the project\n",
+        "own/uv": "`../uv/uv.lock` is outside the repository\n",
     },
     {
         ".github": "cannot use `{top}/.github/workflows/bakehouse-pull-request.yml`: "

@@ -31,6 +31,13 @@ def test_no_mutant_causes_a_traceback_or_hangs(inputs: MutatedInputs, cases: int
                 raise
 
 
+@pytest.mark.parametrize(("name", "seed", "case"), [("registry headers", 49, 651)])
+def test_a_mutant_that_caused_a_traceback_is_refused(
+    inputs: MutatedInputs, name: str, seed: int, case: int
+) -> None:
+    inputs.run(name, *inputs.case(name, seed, case))
+
+
 def test_valid_documents_are_taken(inputs: MutatedInputs) -> None:
     """Otherwise the mutants would not reach the code behind the first check."""
     for name, surface in inputs.surfaces.items():

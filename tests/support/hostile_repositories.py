@@ -111,9 +111,12 @@ OTHERS = (
     ("report", "--to", "page"),
     ("init", "--from-dockerfile", "Dockerfile", "new"),
 )
+ENGINE_COMMANDS = (COMMANDS[0], ("build", "tool"), ("smoke", "tool"), ("sizes", "tool"))
+"""The commands with which a pipeline builds and tests a pull request."""
 _HOSTILE = (
     *("{{ cycler.__init__.__globals__.os.environ }}", "{% include '/etc/passwd' %}", "${{ secrets.TOKEN }}"),
     *("$(env)", "`env`", "../../../../outside/file", "/proc/self/environ", "\x1b]0;x\x07", "\u202e", "%n%s"),
+    *("-f ../../outside", "--find-links file:///proc/self", "Site: http://other.invalid/debian"),
     *("!!python/object/apply:os.system [env]", "&a [*a]", "\x00", "-r ../../outside/file", "[" * 5000),
 )
 _SECONDS = 300
@@ -281,6 +284,7 @@ def run(top: Path, commands: Sequence[Sequence[str]]) -> dict[str, str]:
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(wheels),
         "PIP_CONFIG_FILE": "/dev/null",
+        "BAKEHOUSE_INSTALL_ENGINE": "0",
     }
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.chdir(top))

@@ -20,12 +20,13 @@ from bakehouse import image_uris
 from bakehouse.analysis import size_log
 from bakehouse.builder import build_log
 from bakehouse.builder.timings import BuildTimes, spent
-from bakehouse.catalog import project, python_lock
+from bakehouse.catalog import consent, project, python_lock
 from bakehouse.catalog.apt_lock import AptLock, NotLocked
 from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.catalog.pins import read_pins
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.requirements_file import read_requirements
+from bakehouse.catalog.trust_settings import Policy
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import failure, nccl_log, ranks, remote_smoke, smoke_report
 from bakehouse.engine import buildkit_errors, buildx, engine_removal
@@ -42,13 +43,17 @@ from bakehouse.registry import manifest
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import Credentials, NamedRegistry
-from bakehouse.trust import bundle
+from bakehouse.trust import bundle, policy
+from bakehouse.trust.bundle import SignedStatement
+from bakehouse.trust.statements import PROVENANCE, TESTS
 from bakehouse.util import archive_reader
 from bakehouse.util.archive_reader import ArchiveError
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import ContentId, Digest
 from tests.support import mutated_samples as samples
 from tests.support.mutants import Form, mutant
 from tests.support.mutations import Mutations
+from tests.support.release_records import a_record
 
 Read = Callable[[bytes], None]
 
@@ -146,6 +151,11 @@ class MutatedInputs:
             "signed bundles",
             _surface("json", _read_bundle, samples.BUNDLE, refusals=(bundle.RefusedError,)),
         )
+        yield (
+            "signed predicates",
+            _surface("json", _read_predicate, *samples.PREDICATES, refusals=(ValueError,)),
+        )
+        yield "records of policies", _surface("json", self._read_policy_record, samples.POLICY_RECORD)
         yield "package indexes", _surface("json", _read_index, samples.INDEX)
         yield "package index pages", _surface("text", _read_index_page, samples.INDEX_PAGE)
 
@@ -157,6 +167,15 @@ class MutatedInputs:
         paths = DaemonPaths.below(self._directory)
         self._write("state/installed.json", document)
         engine_removal.summary(engine_removal.read(paths))
+
+    def _read_policy_record(self, document: bytes) -> None:
+        root = self._write("policed/a.pub", b"").parent
+        self._write("policed/pyproject.toml", samples.POLICED)
+        record = consent.policy_record(root, self._directory / "home/bakehouse")
+        self._write(str(record.relative_to(self._directory)), document)
+        policed = project.find(root, {"XDG_STATE_HOME": str(self._directory / "home")})
+        for request in policed.unconfirmed.values():
+            failure_text(request.error.diagnostics[0])
 
     def _read_part(self, component: str) -> Read:
         return lambda document: self._recipes.take(document, component)
@@ -345,6 +364,13 @@ def _read_configuration(document: bytes) -> None:
 
 def _read_bundle(document: bytes) -> None:
     bundle.verify(document, samples.DIGEST, ["mpi-cpu"], samples.KEYS)
+
+
+def _read_predicate(document: bytes) -> None:
+    predicate = parse_json(document)
+    if isinstance(predicate, dict):
+        signed = [SignedStatement(kind, predicate, samples.KEYS[0]) for kind in (PROVENANCE, TESTS)]
+        policy.problems(Policy((), ("pinned", "tests")), a_record(), signed, timedelta(days=30))
 
 
 def _read_index(document: bytes) -> None:

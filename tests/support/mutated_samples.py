@@ -485,3 +485,18 @@ def archives() -> Iterator[bytes]:
     packer = zstandard.ZstdCompressor()
     for pack in (bytes, partial(gzip.compress, mtime=0), bz2.compress, lzma.compress, packer.compress):
         yield pack(tar)
+
+
+PREDICATES = (
+    _json({"buildDefinition": {"internalParameters": {"unpinned": ["packages of apt: vim"]}}}),
+    _json(
+        {
+            "result": "PASSED",
+            "configuration": [{"uri": "u", "annotations": {"finishedOn": "2026-11-20T12:00:00+00:00"}}],
+            "passedTests": ["mpi"],
+            "failedTests": [],
+        }
+    ),
+)
+POLICED = b'[tool.bakehouse.policy]\nkeys = ["a.pub"]\nrequire = ["tests"]\n'
+POLICY_RECORD = _json({"keys": ["0" * 64], "rebuilds": 1, "require": ["pinned", "tests"]})
