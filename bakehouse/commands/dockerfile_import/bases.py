@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.commands.dockerfile_import.index import distance
+from bakehouse.commands.dockerfile_import.installs import names
 
 DEFAULT_BASE = ("debian", "12")
 _ECR = re.compile(r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
@@ -18,19 +19,7 @@ _TAG_PART = re.compile(
 )
 
 
-_PYTHONS = {
-    **{"ubuntu:16.04": "3.5", "ubuntu:18.04": "3.6", "ubuntu:20.04": "3.8", "ubuntu:22.04": "3.10"},
-    **{"ubuntu:24.04": "3.12", "ubuntu:xenial": "3.5", "ubuntu:bionic": "3.6", "ubuntu:focal": "3.8"},
-    **{
-        "ubuntu:jammy": "3.10",
-        "ubuntu:noble": "3.12",
-        "debian:9": "3.5",
-        "debian:10": "3.7",
-        "debian:11": "3.9",
-    },
-    **{"debian:12": "3.11", "debian:13": "3.13", "debian:buster": "3.7", "debian:bullseye": "3.9"},
-    **{"debian:bookworm": "3.11", "debian:trixie": "3.13"},
-}
+_PYTHONS = names("pythons")
 """The version of python3 in distributions: https://packages.ubuntu.com/python3, https://packages.debian.org/python3"""
 
 

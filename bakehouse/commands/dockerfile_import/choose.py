@@ -14,6 +14,7 @@ from bakehouse.catalog.recipe import load_recipes
 from bakehouse.commands.dockerfile_import.account import Fate
 from bakehouse.commands.dockerfile_import.bases import BaseChoice
 from bakehouse.commands.dockerfile_import.index import nearest
+from bakehouse.commands.dockerfile_import.installs import names
 from bakehouse.commands.dockerfile_import.proposal import Proposal, Wish
 from bakehouse.commands.dockerfile_import.translate import DockerfileBuild, translate
 from bakehouse.errors import RecipeError
@@ -437,30 +438,5 @@ def _other_name(name: str, manager: str) -> str:
     return pairs.get(name, "")
 
 
-_DNF_NAMES = {
-    "build-essential": "gcc-c++",
-    "g++": "gcc-c++",
-    "gcc": "gcc",
-    "git": "git",
-    "libgl1-mesa-glx": "mesa-libGL",
-    "libgl1": "mesa-libGL",
-    "libglib2.0-0": "glib2",
-    "libsm6": "libSM",
-    "libxext6": "libXext",
-    "libxrender1": "libXrender",
-    "libgomp1": "libgomp",
-    "libsndfile1": "libsndfile",
-    "libssl-dev": "openssl-devel",
-    "libffi-dev": "libffi-devel",
-    "zlib1g-dev": "zlib-devel",
-    "libnuma1": "numactl-libs",
-    "libnuma-dev": "numactl-devel",
-    "pkg-config": "pkgconf-pkg-config",
-    "ninja-build": "ninja-build",
-    "openssh-client": "openssh-clients",
-    "openssh-server": "openssh-server",
-    "vim": "vim-enhanced",
-    "xz-utils": "xz",
-    "procps": "procps-ng",
-}
+_DNF_NAMES = names("dnf_names")
 """Names of packages in Amazon Linux 2023 by their names in Debian; of several, all suites have the last."""

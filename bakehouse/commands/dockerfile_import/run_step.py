@@ -140,6 +140,9 @@ class RunTranslator:
                 if part.fate == "lift" and (without_network or "<<" in text):
                     part.fate = "keep"
         self._settle(parts, entry, flags)
+        secrets = [flag for flag in flags if flag.startswith("build steps")]
+        if secrets and all(part.fate != "keep" for part in parts):
+            entry.check(secrets[0])
         del self._proposal.files[mounted:]
         if kept := [part for part in parts if part.fate == "keep"]:
             if flags:

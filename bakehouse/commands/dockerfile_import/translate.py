@@ -14,6 +14,7 @@ from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry
 from bakehouse.commands.dockerfile_import.bases import find_base, python_of
 from bakehouse.commands.dockerfile_import.index import ReverseIndex
+from bakehouse.commands.dockerfile_import.installs import names
 from bakehouse.commands.dockerfile_import.lifts import joined_path
 from bakehouse.commands.dockerfile_import.proposal import (
     BUILD_VARIABLES,
@@ -58,16 +59,7 @@ _SYSTEM_PATHS = re.compile(
     r"/(?:usr/)?(?:local/)?s?bin/?|/(?:usr/)?(?:local/)?lib(?:64)?/?|/usr/local/(?:cuda|nvidia)[^:]*"
     r"|/usr/lib/x86_64-linux-gnu"
 )
-_COMPONENT_PATHS = {
-    "/opt/amazon/openmpi": "efa",
-    "/opt/amazon/efa": "efa",
-    "/opt/amazon/ofi-nccl": "efa",
-    "/opt/conda": "python",
-    "/root/.local": "python",
-    "/root/.cargo": "python",
-    "/root/.pyenv": "python",
-    "/root/miniconda3": "python",
-}
+_COMPONENT_PATHS = names("directories")
 """Directories of installers, with the component that has these files, there or elsewhere."""
 
 
