@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from bakehouse.builder.built_image import BuiltImage
     from bakehouse.catalog.base_image_lock import AptLocks
     from bakehouse.cluster.smoke_report import SmokeReport
+    from bakehouse.evidence.known_checks import KnownChecks
     from bakehouse.ledger.releases import ReleaseRecord
     from bakehouse.maintain.rehearsal import Rehearsed
     from bakehouse.plan.affected import ChangedImages
@@ -160,12 +162,15 @@ def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
     return "\n".join(lines) + "\n" if lines else ""
 
 
-def smoke_table(reports: Sequence[SmokeReport]) -> str:
-    """Format the counts of check results and each check that was not tested, with its reason."""
+def smoke_table(reports: Sequence[SmokeReport], known: Sequence[KnownChecks] = ()) -> str:
+    """Format the counts of check results and each check that was not tested, with its reason.
+
+    `known` has all results of each image. Those of earlier runs are told apart.
+    """
     from bakehouse.builder.verify import Outcome
 
     lines = []
-    for report in reports:
+    for report, every in zip_longest(reports, known):
         counts = Counter(check.outcome for check in report.checks)
         results = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
         lines.append(f"{report.image}  {report.content[:19]}  {results}; transport {report.transport}")
@@ -175,7 +180,20 @@ def smoke_table(reports: Sequence[SmokeReport]) -> str:
             if check.outcome is Outcome.NOT_TESTED
         ]
         lines += [f"  not run: {name}: {report.interrupted}" for name in report.unfinished]
+        lines += _earlier_results(report, every) if every else []
     return "\n".join(lines) + "\n"
+
+
+def _earlier_results(report: SmokeReport, known: KnownChecks) -> list[str]:
+    """Return a line about the checks that a run left out; none if it ran all."""
+    ran = {check.name for check in report.checks}
+    older = [check for check in known.checks if check.date and check.name not in ran]
+    missing = [name for name in known.missing if name not in ran]
+    counts = Counter(check.outcome for check in older)
+    parts = [f"{count} {outcome}" for outcome, count in counts.items()]
+    parts += [f"the oldest of {min(check.date for check in older)[:10]}"] if older else []
+    parts += [f"no result of {first_names(missing)}"] if missing else []
+    return [f"  from earlier runs: {'; '.join(parts)}"] if parts else []
 
 
 def uris(records: Sequence[ReleaseRecord]) -> str:

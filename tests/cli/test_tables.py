@@ -4,8 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from bakehouse.builder.verify import Outcome
 from bakehouse.cli import tables
+from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRollback
+from bakehouse.util.oci import ContentId
 from tests.support.fleet_sizes import RECORD
 
 COMMIT = "0123456789abcdef"
@@ -49,3 +53,19 @@ def test_records_that_add_facts_to_a_release_have_no_line() -> None:
     assert tables.released([release, signed, back]) == (
         f"2026-11-27  release   {line}2026-11-29  rollback  {line}"
     )
+
+
+def test_a_smoke_test_of_some_checks_says_what_is_older_and_what_is_missing() -> None:
+    def passed(name: str, day: str) -> CheckResult:
+        return CheckResult(name, Outcome.PASSED, 1.0, date=f"{day}T09:00:00+00:00")
+
+    content = ContentId("sha256:" + "4f" * 32)
+    now = (passed("mpi_2x2", "2026-11-29"),)
+    older = (passed("torch_2x2", "2026-11-21"), passed("train_success", "2026-11-20"))
+    report = SmokeReport("small", content, "gloo", now)
+    known = KnownChecks("small", content, (*now, *older), ("private_keys",))
+
+    line = "small  sha256:4f4f4f4f4f4f  1 passed; transport gloo\n"
+    earlier = "  from earlier runs: 2 passed; the oldest of 2026-11-20; no result of `private_keys`\n"
+    assert tables.smoke_table([report], [known]) == line + earlier
+    assert tables.smoke_table([report], [KnownChecks("small", content, now)]) == line

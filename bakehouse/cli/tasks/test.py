@@ -4,7 +4,7 @@ import functools
 import shlex
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from bakehouse.util.files import display_path
 from bakehouse.util.format import format_names
 
 if TYPE_CHECKING:
+    from bakehouse.cluster.smoke_report import SmokeReport
     from bakehouse.jobs.job_spec import JobSpec
     from bakehouse.pipeline.smoke import SmokeOptions
     from bakehouse.plan.workspace import Selection
@@ -80,7 +81,6 @@ def smoke(
     bake smoke pytorch-cu130 --gpus 8 --image-uri HOST/NAME@sha256:... --report results.json
     bake smoke pytorch-cu130 --on sagemaker --instance-type ml.g6.12xlarge --instance-count 2 --role ARN
     """
-    from bakehouse.cli import json_report, tables
     from bakehouse.jobs.given_job import read_job, require_job
     from bakehouse.jobs.job_spec import JobSpec
     from bakehouse.pipeline import smoke as pipeline
@@ -120,12 +120,25 @@ def smoke(
         launched, result = pipeline.smoke_on_sagemaker(selection, spec, job_callbacks(), options)
         report(launch_report.text(launched).rstrip())
         if result:
-            show(json_report.smoke([result]) if json else tables.smoke_table([result]))
+            _show_results(selection, [result], json=json)
         if launched.exit_code:
             raise Exit(code=launched.exit_code)
         return
     reports = pipeline.smoke(selection, report, options)
-    show(json_report.smoke(reports) if json else tables.smoke_table(reports))
+    _show_results(selection, reports, json=json)
+
+
+def _show_results(selection: "Selection", reports: "Sequence[SmokeReport]", *, json: bool) -> None:
+    """Print what ran now, and as text also the results of earlier runs."""
+    from bakehouse.cli import json_report, tables
+    from bakehouse.evidence.known_checks import known_checks
+
+    if json:
+        show(json_report.smoke(reports))
+        return
+    project, images = selection.workspace.project, {image.name: image for image in selection.plan.images}
+    known = [known_checks(project, images[report.image], report.content) for report in reports]
+    show(tables.smoke_table(reports, known))
 
 
 def _refuse(options: Mapping[str, object], reason: str) -> None:
@@ -137,7 +150,6 @@ def _refuse(options: Mapping[str, object], reason: str) -> None:
 def _smoke_elsewhere(
     selection: "Selection", runner: str, seconds: int, results: str, options: "SmokeOptions", json: bool
 ) -> None:
-    from bakehouse.cli import json_report, tables
     from bakehouse.cluster import smoke_runners
     from bakehouse.pipeline.smoke import smoke_elsewhere
 
@@ -157,7 +169,7 @@ def _smoke_elsewhere(
         report("then:")
         report(f"  {_results_command(selection.image.name, runner, result.results, options)}")
         return
-    show(json_report.smoke([result]) if json else tables.smoke_table([result]))
+    _show_results(selection, [result], json=json)
     if result.unfinished:
         raise Exit(code=SmokeError.exit_code)
 
