@@ -14,7 +14,7 @@ from typing import Any
 
 from bakehouse.errors import Location, RecipeError
 from bakehouse.util.files import matching_paths, read_text, write_whole
-from bakehouse.util.json_reader import decode, parse_json
+from bakehouse.util.json_reader import decode, parse_large_json
 from bakehouse.util.oci import PLATFORM, region_of
 
 _FORMAT = 2
@@ -496,23 +496,12 @@ class _LedgerDocument:
     releases: list[dict[str, Any] | None]
 
 
-def _parsed(text: str) -> Any:
-    """Return the value of a JSON text; raise ValueError like `parse_json`, which is much slower."""
-    # Only commands that read a ledger need it
-    import msgspec
-
-    try:
-        return msgspec.json.decode(text)
-    except (ValueError, RecursionError):
-        return parse_json(text)
-
-
 def _values(path: Path) -> list[dict[str, Any]]:
     """Return the unvalidated records of a ledger file."""
     text = ""
     try:
         text = read_text(path)
-        document = _parsed(text)
+        document = parse_large_json(text)
         ledger = decode(document, _LedgerDocument)
     except FileNotFoundError:
         return []

@@ -34,6 +34,16 @@ def parse_json(text: str | bytes) -> Any:
     return value
 
 
+def parse_large_json(text: str) -> Any:
+    """Return the value of a JSON text, several times as fast as `parse_json`, with the same errors."""
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return parse_json(text)
+
+
 def syntax_hint(error: ValueError) -> str:
     """Return a hint for a text that is not JSON; empty if only a value is not accepted."""
     return "keys and strings need double quotes" if isinstance(error, json.JSONDecodeError) else ""
