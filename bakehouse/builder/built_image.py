@@ -9,7 +9,8 @@ from bakehouse.engine import usage_lock
 from bakehouse.engine.protocol import Engine, StoredImage
 from bakehouse.plan.model import Image
 from bakehouse.registry.manifest import content_id, digest_of
-from bakehouse.util.files import read_text, write_whole
+from bakehouse.util.files import read_bytes, write_whole
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import ContentId, Digest
 
 
@@ -36,16 +37,22 @@ class BuiltImage:
 
 
 def identity_of(stored: Digest, engine: Engine, state: Path) -> tuple[Digest, ContentId]:
-    """Return the digest of the configuration of a stored image and its content ID, and cache both.
+    """Return the digest of the configuration of a stored image, and its content ID."""
+    config = read_configuration(stored, engine, state)
+    return digest_of(config), content_id(config)
 
-    An engine with the containerd store names an image by its manifest and does not show the configuration.
+
+def read_configuration(stored: Digest, engine: Engine, state: Path) -> bytes:
+    """Return the configuration of a stored image, and cache it.
+
+    An engine with the containerd store names an image by its manifest, and may send the whole image.
     """
-    path = state / "configurations" / stored.removeprefix("sha256:")
+    path = state / "configurations" / f"{stored.removeprefix('sha256:')}.json"
     with contextlib.suppress(OSError, ValueError):
-        digest, content = read_text(path).split()
-        return Digest(digest), ContentId(content)
+        config = read_bytes(path)
+        parse_json(config)
+        return config
     with usage_lock.engine_in_use():
         config = engine.read_config(stored)
-    digest, content = digest_of(config), content_id(config)
-    write_whole(path, f"{digest}\n{content}\n")
-    return digest, content
+    write_whole(path, config)
+    return config

@@ -12,7 +12,7 @@ from bakehouse.builder import base_image, build_log, prefetch, remote_builders
 from bakehouse.builder import build as builder
 from bakehouse.builder.build_context import BuildOptions
 from bakehouse.builder.build_inputs import Downloads
-from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.built_image import BuiltImage, read_configuration
 from bakehouse.builder.pack import Packer
 from bakehouse.builder.progress import Progress
 from bakehouse.catalog.project import ProjectSettings
@@ -228,7 +228,9 @@ def record_layers(project: ProjectSettings, built: Iterable[BuiltImage], engine:
         pinned = [layer.is_pinned for layer in item.image.layer_keys]
         own = step_results.content_row(item.image, item.content)
         if own not in known and (any(pinned) or not pinned):
-            rows += step_results.built_rows(item.image, engine.read_config(item.stored))
+            rows += step_results.built_rows(
+                item.image, read_configuration(item.stored, engine, project.state)
+            )
     step_layers.record(project.state, rows, project.state / "locks")
 
 

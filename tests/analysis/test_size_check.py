@@ -12,7 +12,7 @@ from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, EngineError, UsageError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import Image
-from bakehouse.registry.manifest import FORMS, digest_of
+from bakehouse.registry.manifest import FORMS, content_id, digest_of
 from bakehouse.util import terminal
 from tests.support import plans
 from tests.support.dockerfiles import instructions
@@ -30,6 +30,8 @@ LAYERS = (
     layer(Member("toolkit", b"t")),
 )
 MADE_BY = ("Debian bookworm", *["COPY /out/ / # buildkit"] * 3)
+
+CONFIG = config_of(LAYERS, MADE_BY)
 
 
 class Machine:
@@ -158,17 +160,18 @@ def test_of_a_glob_what_is_not_built_is_left_out(tree: Tree, tmp_path: Path) -> 
         def image(self, reference: str) -> StoredImage | None:
             return StoredImage(DIGEST, 1) if "other" in reference else None
 
+        def read_config(self, reference: str) -> bytes:
+            return CONFIG
+
     image = tree.planned_image()
     messages: list[str] = []
     other = plans.changed(image, name="other")
 
-    (tmp_path / "configurations").mkdir()
-    (tmp_path / "configurations" / DIGEST.removeprefix("sha256:")).write_text(f"{DIGEST}\n{CONTENT}\n")
     packer = Packer(One(lambda spec: Run()), tmp_path)
 
     stored = stored_images(packer, [image, other], ["*"], messages.append)
 
-    assert stored == (BuiltImage(other, DIGEST, DIGEST, 1, CONTENT),)
+    assert stored == (BuiltImage(other, digest_of(CONFIG), DIGEST, 1, content_id(CONFIG)),)
     assert messages == ["1 of 2 images are missing: not built from their current recipes"]
 
 

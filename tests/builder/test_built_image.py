@@ -32,8 +32,9 @@ def test_the_configuration_of_a_stored_image_is_read_once(tmp_path: Path) -> Non
     assert identity_of(DIGEST, store, tmp_path) == identity
 
 
-def test_the_identity_that_an_earlier_version_kept_is_read_again(tmp_path: Path) -> None:
-    (tmp_path / "configurations").mkdir()
-    (tmp_path / "configurations" / DIGEST.removeprefix("sha256:")).write_text(f"{DIGEST}\n")
+def test_a_damaged_configuration_is_read_again(tmp_path: Path) -> None:
+    identity_of(DIGEST, engine(), tmp_path)
+    [path] = (tmp_path / "configurations").iterdir()
+    path.write_text("{")
 
-    assert identity_of(DIGEST, engine(), tmp_path)[1] == content_id(CONFIG)
+    assert identity_of(DIGEST, engine(), tmp_path) == (digest_of(CONFIG), content_id(CONFIG))

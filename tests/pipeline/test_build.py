@@ -12,7 +12,7 @@ from bakehouse.evidence import step_layers
 from bakehouse.pipeline.build import pinned_plan, record_layers
 from bakehouse.plan.image_layer import ImageLayer
 from bakehouse.plan.workspace import open_workspace, raise_failures, select
-from bakehouse.registry.manifest import content_id
+from bakehouse.registry.manifest import content_id, digest_of
 from tests.support import fake_engine
 from tests.support.errors import error_text
 from tests.support.known_layers import digest
@@ -77,8 +77,9 @@ def test_a_build_records_its_layers_and_reads_a_known_content_once(tmp_path: Pat
     image = replace(fake_engine.image("small"), layer_keys=layers)
     engine, other = Engine("1", "2"), Engine("1", "3")
     for each in (engine, engine, other):
-        content = content_id(each.config)
-        record_layers(project, [replace(fake_engine.built(image), content=content)], each)
+        content, stored = content_id(each.config), digest_of(each.config)
+        built = replace(fake_engine.built(image), content=content, stored=stored)
+        record_layers(project, [built], each)
 
     assert (engine.reads, other.reads) == (1, 1)
     rows = sorted(row for row in step_layers.read(tmp_path) if row.key in ("1" * 32, "2" * 32))
