@@ -254,7 +254,7 @@ def _tree(
         fields.problems.add(problem)
     for glob in allow:
         only = ignore_file.from_globs((glob.text,))
-        if not any(only.state_below(name)[0] for name in tree.allowed):
+        if not tree.problems and not any(only.state_below(name)[0] for name in tree.allowed):
             message = f"`allow` names `{glob.text}`, but no file of this name in `{source.name}` has a secret"
             fields.report(message, glob.location, hint="remove it")
     return known
