@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from bakehouse.jobs.sizing import Recommendation
     from bakehouse.ledger.releases import ReleaseRecord
     from bakehouse.lock.drift import Drift
-    from bakehouse.maintain.compare import Reproduction
-    from bakehouse.maintain.rehearsal import Rehearsed
     from bakehouse.plan.affected import ChangedImages
     from bakehouse.plan.diff import History, Locks
     from bakehouse.plan.explain_package import PackageOrigin
@@ -270,19 +268,6 @@ def built(images: Sequence[BuiltImage], bases: Mapping[str, BootstrappedBase]) -
     ]
 
 
-def rehearsed(images: Sequence[Rehearsed]) -> list[Json]:
-    """Return rehearsed images with their stubs and the checks of declared versions."""
-    return [
-        {
-            "image": item.rehearsal.real.name,
-            "stubs": list(item.rehearsal.stubs),
-            "agree": list(item.agree),
-            "differ": [version.component for version in item.differ],
-        }
-        for item in sorted(images, key=lambda item: item.rehearsal.real.name)
-    ]
-
-
 def smoke(reports: Sequence[SmokeReport]) -> list[Json]:
     """Return smoke-test results: `passed`, `failed` or `not tested` for each check."""
     return [
@@ -321,24 +306,6 @@ def drift(differences: Iterable[Drift]) -> list[Json]:
     return [
         {"kind": item.kind.value, "where": item.where, "text": item.text, "blocks_release": item.kind.is_open}
         for item in differences
-    ]
-
-
-def reproductions(results: Iterable[Reproduction]) -> list[Json]:
-    """Return for each image and store whether the second build gave the same layers."""
-    return [
-        {
-            "image": result.image,
-            "store": result.store,
-            "clock": result.clock,
-            "layers": result.layers,
-            "same": result.is_same,
-            "differing": [
-                {"layer": layer.number, "component": layer.owner, "digests": list(layer.digests)}
-                for layer in result.differing
-            ],
-        }
-        for result in results
     ]
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bakehouse.cluster.smoke_report import SmokeReport
     from bakehouse.evidence.known_checks import KnownChecks
     from bakehouse.ledger.releases import ReleaseRecord
-    from bakehouse.maintain.rehearsal import Rehearsed
     from bakehouse.plan.affected import ChangedImages
     from bakehouse.plan.model import BootstrappedBase, Image, Plan
     from bakehouse.resolve.outdated import OutdatedCount
@@ -137,29 +136,6 @@ def built_table(built: Sequence[BuiltImage], bases: Mapping[str, BootstrappedBas
     made = [(name, base.reference) for name, base in (bases or {}).items()]
     rows = ((item.image.name, item.digest[:19], format_bytes(item.bytes)) for item in built)
     return format_table(made) + format_table(rows)
-
-
-def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
-    """Format each rehearsed image with its stubs and the checks of declared versions."""
-    from bakehouse.maintain.stub_plan import REHEARSED
-
-    lines = []
-    for result in sorted(rehearsed, key=lambda result: result.rehearsal.real.name):
-        image = result.rehearsal.real
-        files = sum(len(stage.wheels) + len(stage.sdists) + len(stage.artifacts) for stage in image.stages)
-        names = ", ".join(result.rehearsal.stubs) or "none"
-        versions = f"{len(result.agree)} versions as declared"
-        versions += f", {len(result.differ)} not" if result.differ else ""
-        verified = sum(result.rehearsal.is_real(name) for name in result.agree)
-        proof = f"{verified} verified, {len(result.agree) - verified} unverified"
-        lines.append(f"{image.name}  {REHEARSED}: {len(result.rehearsal.files)} of {files} files are stubs")
-        lines.append(f"  stubs: {names}")
-        lines.append(f"  {versions}: {proof}")
-        lines += [
-            f"  not as declared: {version.component} {version.declared}: {version.error or version.installed}"
-            for version in result.differ
-        ]
-    return "\n".join(lines) + "\n" if lines else ""
 
 
 def smoke_table(reports: Sequence[SmokeReport], known: Sequence[KnownChecks] = ()) -> str:

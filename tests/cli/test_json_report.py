@@ -12,6 +12,7 @@ from bakehouse.cli import json_report, main
 from bakehouse.cli.doctor import CheckState, DoctorCheck
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.lock.drift import Drift, DriftKind
+from bakehouse.maintain import reports as maintained
 from bakehouse.maintain.compare import LayerDifference, Reproduction
 from bakehouse.maintain.rehearsal import Rehearsed
 from bakehouse.maintain.stub_plan import Rehearsal
@@ -78,10 +79,10 @@ def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
     rehearsal = Rehearsal(real=image, image=image, files=(), bases=())
     reports = {
         "build": json_report.built([BuiltImage(image, DIGEST, DIGEST, 1, CONTENT)], {"debian-12": base}),
-        "rehearse": json_report.rehearsed(
+        "rehearse": maintained.rehearsed(
             [Rehearsed(rehearsal, DIGEST, ("python",), (VersionResult("efa", "1", "2", ""),))]
         ),
-        "reproduce": json_report.reproductions(
+        "reproduce": maintained.reproductions(
             [
                 Reproduction(
                     *("a", "overlay2", "c", 1, (DIGEST, DIGEST)),

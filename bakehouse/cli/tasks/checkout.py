@@ -69,11 +69,11 @@ def rehearse(context: Context, images: str, real_packages: bool = False, json: b
     bake rehearse pytorch-2.10-cu128-py312-efa
     bake rehearse '*'
     """
-    from bakehouse.cli import json_report, tables
     from bakehouse.maintain import rehearse as rehearsing
+    from bakehouse.maintain import reports
 
     outcome = rehearsing.rehearse(select_images(images), report, real_packages=real_packages, json=json)
-    show(json_report.rehearsed(outcome.rehearsed) if json else tables.rehearsal_table(outcome.rehearsed))
+    show(reports.rehearsed(outcome.rehearsed) if json else reports.rehearsal_table(outcome.rehearsed))
     outcome.require_all()
 
 
@@ -92,8 +92,7 @@ def reproduce(context: Context, images: str, sign: bool = False, json: bool = Fa
     bake reproduce pytorch-cpu
     bake reproduce mpi-cpu --sign
     """
-    from bakehouse.cli import json_report
-    from bakehouse.maintain import compare
+    from bakehouse.maintain import compare, reports
     from bakehouse.maintain import reproduce as reproducing
     from bakehouse.plan.workspace import select
     from bakehouse.publish.signing import require_bundler
@@ -103,7 +102,7 @@ def reproduce(context: Context, images: str, sign: bool = False, json: bool = Fa
     if not images:
         raise UsageError("`reproduce` needs at least one image", hint="such as `bake reproduce pytorch-cpu`")
     results = reproducing.reproduce(select(workspace, split(images)), report)
-    show(json_report.reproductions(results) if json else compare.table(results))
+    show(reports.reproductions(results) if json else compare.table(results))
     reproducing.require_same(results)
     if bundler:
         reproducing.sign(workspace, results, bundler, report)
