@@ -84,10 +84,11 @@ def _has_lines(text: str) -> bool:
 
 def sent_findings(request: TrainingRequest, image: LaunchImage, job: JobSpec) -> Findings:
     """Check the request that code for the SDK or boto3 sends, with examples of what is not known yet."""
-    is_trainer = request.sender == "ModelTrainer"
+    # An image with its own code needs no drivers, but version 3 has only this class
+    is_trainer = request.sender == "ModelTrainer" or job.sdk == "v3"
     parameters: Mapping[str, object] = request.hyperparameters
     if is_trainer:
-        parameters = sent_by_trainer(request, is_baked=False)
+        parameters = sent_by_trainer(request, is_baked=bool(image.entry_point))
     elif not image.entry_point:
         parameters = {
             **parameters,

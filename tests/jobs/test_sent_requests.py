@@ -63,8 +63,10 @@ def test_an_empty_tag_is_for_version_2(catalog: Catalog) -> None:
     job = replace(JOB, request=(field("Tags", [{"Key": "a", "Value": ""}]),))
 
     assert "Not for version 3: SDK v3 drops the empty value of a tag" in code(job, catalog)
-    with pytest.raises(UsageError):
-        code(replace(job, sdk="v3"), catalog)
+    baked = replace(IMAGE, entry_point="train.py")
+    for image in (IMAGE, baked):
+        with pytest.raises(UsageError, match="SDK v3 drops the empty value of a tag"):
+            preview(image, replace(job, sdk="v3"), catalog, REPOSITORY)
 
 
 def test_a_text_of_several_lines_is_json(catalog: Catalog) -> None:
