@@ -406,7 +406,8 @@ class _Translation:
         state.variables[name] = value
         state.exported.pop(name, None)
         for kept in self._proposal.run:
-            if name in re.findall(r"\w+", kept.text):
+            is_restored = re.search(rf"(?m)^(?:export {name}=|unset {name}$)", kept.step.command)
+            if name in re.findall(r"\w+", kept.text) and not is_restored:
                 earlier = self._proposal.environment.get(name)
                 line = f"export {name}={shlex.quote(earlier[0])}\n" if earlier else f"unset {name}\n"
                 kept.step = replace(kept.step, command=line + kept.step.command)
@@ -600,7 +601,12 @@ class _Translation:
         for (quote, name), text in zip(names, instruction.heredocs, strict=False):
             path = joined_path(self._state.directory, target)
             path = path / name if target.endswith("/") or len(names) > 1 else path
-            body = text if quote else self._expanded(text)
+            names_in = {*re.findall(r"\$\{?(\w+)", "" if quote else text)} - self._state.variables.keys()
+            if names_in and not self._is_plain_base:
+                self._entry.check(f"the Dockerfile does not say the value of {min(names_in)}")
+                continue
+            known = self._state.variables | dict.fromkeys(names_in, "")
+            body = text if quote else expanded(text, known)
             end = next(f"END{number or ''}" for number in range(99) if f"END{number or ''}" not in body)
             place, parent = shlex.quote(str(path)), shlex.quote(str(path.parent))
             head = f"mkdir -p {parent} && " if len(path.parent.parts) > 1 else ""

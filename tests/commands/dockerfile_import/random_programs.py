@@ -72,7 +72,7 @@ def instructions_of(source: random.Random) -> Iterator[str]:
         if form < 0.25:
             yield f"RUN <<END\n{lines}\ntrue\nEND"
         elif form < 0.35:
-            yield f"COPY <<E copied{number}\ntext $B\nE"
+            yield f"COPY <<E copied{number}\ntext\nE"
         else:
             yield f"RUN ({text or 'true'}); true" if source.random() < 0.2 else f"RUN {text or 'true'}; true"
 
