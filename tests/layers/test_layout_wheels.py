@@ -1,5 +1,6 @@
 """The script that lays out wheels: the files are those of pip, and damaged wheels are refused."""
 
+import ast
 import base64
 import contextlib
 import csv
@@ -115,6 +116,10 @@ def without_removed(files: Files) -> Files:
             listed = {row[0] for row in rows if not row[0].endswith(names) and ".data/" not in row[0]}
             kept[path] = (repr(sorted(listed)).encode(), mode)
     return kept
+
+
+def test_the_syntax_is_that_of_python_3_6() -> None:
+    ast.parse((HOME / "templates/bin/layout-wheels").read_text(), feature_version=(3, 6))
 
 
 def test_files_and_modes_are_those_of_pip(tmp_path: Path, script: ModuleType) -> None:
