@@ -133,7 +133,7 @@ def test_available_files_give_the_layers_of_a_build_and_only_once(
     lines: list[str] = []
 
     assert state_of(image, known_layers(project.project)).text == "built"
-    assert {*build(select(project, [REAL]), print)}
+    [_] = build(select(project, [REAL]), print)
     built = {row for row in step_layers.read(project.project.state) if row.digest}
     assert {row.key for row in built - rehearsed} == {image.key[:KEY_DIGITS]}
     rehearse(select(project, [REAL]), lines.append)
