@@ -79,10 +79,11 @@ def _tested(workspace: Workspace, recipes: Sequence[Recipe]) -> dict[str, str]:
 
     if not kept:
         return {}
-    if not workspace.kept or not keys.keys() >= kept.keys():
+    if not workspace.kept:
         return compute()
-    settings = (workspace.kept.digest, str(project.region), key_of(text, kept))
-    return cache.derived("tested", settings, compute, _below(project))
+    inputs = key_of(text, kept, sorted(map(repr, layers.items())))
+    settings = (workspace.kept.digest, str(project.region), inputs)
+    return cache.derived("tested", settings, compute, [*_below(project), project.state / "checks"])
 
 
 def _below(project: ProjectSettings) -> list[Path]:
