@@ -121,14 +121,19 @@ def explain_all(resolution: Resolution, catalog: Catalog) -> tuple[Explanation, 
     return tuple(explain_name(resolution, catalog, choice.name) for choice in resolution.all_choices)
 
 
+def explain_choice(resolution: Resolution, catalog: Catalog, name: str) -> Explanation:
+    """Explain a component, or a name that it provides, without a search for what would allow newer ones."""
+    choice = next(chosen for chosen in resolution.all_choices if name in chosen.candidate.provided)
+    known = max((choice.candidate.provided[name], *catalog.links.versions(name)), key=Version)
+    newest = newest_version(choice) if name == choice.name else known
+    return Explanation(name, choice, newest, newer_releases(choice, resolution, catalog), ())
+
+
 def explain_name(resolution: Resolution, catalog: Catalog, name: str) -> Explanation:
     """Explain one component, or one name that a component provides. Every command answers with this."""
-    choice = next(chosen for chosen in resolution.all_choices if name in chosen.candidate.provided)
-    version = choice.candidate.provided[name]
-    known = max((version, *catalog.links.versions(name)), key=Version)
-    newest = newest_version(choice) if name == choice.name else known
-    explanation = Explanation(name, choice, newest, newer_releases(choice, resolution, catalog), ())
-    if newest == version:
+    explanation = explain_choice(resolution, catalog, name)
+    version, newest = explanation.version, explanation.newest
+    if explanation.is_newest:
         return explanation
 
     def search(specifier: str) -> AlternativeSearch:

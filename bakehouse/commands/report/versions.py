@@ -7,9 +7,9 @@ from pathlib import Path
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.errors import Location
-from bakehouse.resolve.explain import explain_name, why_not_newer
+from bakehouse.resolve.explain import Explanation, explain_choice, explain_name, why_not_newer
 from bakehouse.resolve.phrases import demand_reason
-from bakehouse.resolve.resolver import Choice, Resolution
+from bakehouse.resolve.resolver import Resolution
 
 _MAX_CHARACTERS = 200
 
@@ -69,15 +69,21 @@ def relative(path: Path, project: ProjectSettings) -> str:
     return path.name
 
 
-def parts(resolution: Resolution, catalog: Catalog, places: Places) -> tuple[Part, ...]:
-    """Return the components of an image, base first."""
-    return tuple(_part(choice, resolution, catalog, places) for choice in resolution.all_choices)
+def parts(
+    resolution: Resolution, catalog: Catalog, places: Places, *, is_searched: bool = True
+) -> tuple[Part, ...]:
+    """Return the components of an image, base first; with `is_searched` also what allows newer versions."""
+    explain = explain_name if is_searched else explain_choice
+    return tuple(
+        _part(explain(resolution, catalog, choice.name), resolution, places)
+        for choice in resolution.all_choices
+    )
 
 
-def _part(choice: Choice, resolution: Resolution, catalog: Catalog, places: Places) -> Part:
+def _part(explanation: Explanation, resolution: Resolution, places: Places) -> Part:
+    choice = explanation.choice
     candidate = choice.candidate
     reasons = [demand_reason(demand) for demand in choice.demands]
-    explanation = explain_name(resolution, catalog, choice.name)
     newer = () if explanation.is_newest else why_not_newer(explanation, resolution)
     return Part(
         name=choice.name,
