@@ -166,7 +166,11 @@ def _is_outside(root: Path, name: str) -> bool:
     path = name.removeprefix("file://")
     if ":" in path.partition("/")[0]:
         return False
-    return not (root / expand_home(path)).resolve().is_relative_to(repository_around(root))
+    try:
+        return not (root / expand_home(path)).resolve().is_relative_to(repository_around(root))
+    except ValueError:
+        # A path with a NUL, which its reader reports
+        return False
 
 
 def _content(root: Path, key: str, value: str) -> str | None:

@@ -141,7 +141,7 @@ def built_table(built: Sequence[BuiltImage], bases: Mapping[str, BootstrappedBas
 def smoke_table(reports: Sequence[SmokeReport], known: Sequence[KnownChecks] = ()) -> str:
     """Format the counts of check results and each check that was not tested, with its reason.
 
-    `known` has all results of each image. Those of earlier runs are told apart.
+    `known` has all results of each image. Results of earlier runs are marked.
     """
     from bakehouse.builder.verify import Outcome
 

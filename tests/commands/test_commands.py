@@ -86,7 +86,7 @@ def test_only_tasks_import_a_command_and_only_when_they_run() -> None:
 
 
 def test_tests_of_a_command_are_in_its_directory() -> None:
-    """Tests of several commands are above their directories."""
+    """Tests of several commands are above their directories, and those with an engine have their names."""
     users = {
         (path.relative_to(HOME).as_posix(), command)
         for path in HOME.glob("tests/**/*.py")
@@ -94,6 +94,7 @@ def test_tests_of_a_command_are_in_its_directory() -> None:
         if ".commands" in path.read_text(encoding="utf-8")
         for command in imports_of_commands(tree(path))
         if not path.is_relative_to(HOME / "tests/commands" / command)
+        and path != HOME / f"tests/integration/test_{command}.py"
     }
 
     assert users == set()

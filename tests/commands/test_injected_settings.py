@@ -102,6 +102,7 @@ branch = @branch=main
 repository = @repository=owner/name
 role = @ci_role=arn:aws:iam::123456789012:role/Publisher
 create = @create=#true
+signing_key = @ci_signing_key=awskms:///arn:aws:kms:eu-west-1:123456789012:key/12345678-1234-1234-1234-123456789012
 code_scanning = @code_scanning=#true
 [tool.bakehouse.ci.secrets]
 pull-request-check = ["TOKEN", @check_secret=A_TOKEN]
