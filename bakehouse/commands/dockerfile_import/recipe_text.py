@@ -47,7 +47,7 @@ def import_dockerfile(
 ) -> ImportedDockerfile:
     """Return the recipe for a Dockerfile. `name` is the Dockerfile in messages."""
     proposal, selection = import_and_select(read_text(build.path, errors="replace"), build, catalog)
-    lines = recipe_head(f"Replaces the Dockerfile from {proposal.image or 'scratch'}", selection)
+    lines = recipe_head(_summary(proposal.image or "scratch"), selection)
     resolution = selection.resolution
     packages = proposal.dnf if resolution and resolution.base.spec.manager == "dnf" else proposal.apt
     if packages:
@@ -74,6 +74,11 @@ def import_dockerfile(
         bool(requirements),
         _change(proposal, selection),
     )
+
+
+def _summary(image: str) -> str:
+    text = f"Replaces the Dockerfile from {image}"
+    return text if re.fullmatch(r"[\w ./:@-]+", text, re.ASCII) and ": " not in text else json.dumps(text)
 
 
 def _change(proposal: Proposal, selection: ChosenComponents) -> str:

@@ -346,10 +346,10 @@ class _Translation:
                 continue
             known = given if given is not None else value if equals else self._global.get(name)
             if known is not None:
-                # A variable of ENV wins.
-                self._state.variables.setdefault(name, known)
+                # BuildKit: the last of ARG and ENV wins.
+                self._state.variables[name] = known
                 if self._state.variables is not self._global:
-                    self._state.exported.setdefault(name, self._state.variables[name])
+                    self._state.exported[name] = known
             has_value = known is not None or self._arguments.get(name, (None, False))[1]
             self._arguments[name] = (self._entry, has_value)
 
@@ -386,6 +386,8 @@ class _Translation:
 
     def _set(self, name: str, value: str) -> None:
         entry, state = self._entry, self._state
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            return entry.check(f"a recipe has no variable `{name}`")
         if kind_of_secret(name, value):
             # The value must not appear in the recipe or in messages.
             entry.text = entry.text.replace(value, "…") if value else entry.text

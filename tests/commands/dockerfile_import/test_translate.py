@@ -112,6 +112,8 @@ def test_what_is_recognised_as_a_whole_is_lifted(
         ("WORKDIR /app\nRUN touch x", ["mkdir -p /app && cd /app\ntouch x"]),
         ("ARG A='x y'\nRUN echo $A > /f", ["export A='x y'\necho $A > /f"]),
         ("ENV A=1\nRUN echo $A > /f\nENV A=2", ["export A=1\necho $A > /f"]),
+        ("ENV A=1\nARG A=2\nRUN echo $A > /f", ["export A=2\necho $A > /f"]),
+        ("ARG A=2\nENV A=1\nRUN echo $A > /f", ["echo $A > /f"]),
         ("RUN echo $A > /f\nENV A=2", ["unset A\necho $A > /f"]),
         ("ENV A=1\nRUN echo $A > /f\nENV A=2\nENV A=3", ["export A=1\necho $A > /f"]),
         ("RUN cd /tmp && pip install tqdm && touch x", ["cd /tmp &&\ntouch x"]),
