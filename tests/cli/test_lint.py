@@ -97,10 +97,13 @@ def test_paths_of_findings_are_escaped(project: Tree) -> None:
     assert {*uris(project)} == {"mine/images/100%25%20typo.yaml"}
 
 
-def test_a_file_outside_the_working_directory_has_an_absolute_uri(project: Tree, tmp_path: Path) -> None:
+def test_a_file_outside_the_working_directory_has_an_absolute_uri(
+    project: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["../our recipes"]\n')
     recipes = tmp_path.parent / "our recipes"
     Tree(recipes).write("images/typo.yaml", "summary: Typo\n")
+    monkeypatch.setenv("BAKEHOUSE_RECIPES", "../our recipes")
 
     assert main.run(("lint", "--sarif", "out/lint.sarif")) != 0
     assert {*uris(project)} == {(recipes / "images/typo.yaml").as_uri()}

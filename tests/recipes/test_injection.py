@@ -55,6 +55,7 @@ FILES = {
 }
 WITHOUT_PAYLOAD = {
     "allow": "patterns of files, which no rendered file contains",
+    "before": "one of a few words",
     "bootstrap": "the name of a suite; `base` has either it or `image`, which is here",
     "build_requirements": "what only `lock` passes to uv; no rendered file contains it",
     "by_hand": "as `git`",
@@ -67,6 +68,7 @@ WITHOUT_PAYLOAD = {
     "git": "`upstream` has either it or `pypi`, which is here; no rendered file contains it",
     "groups": "as `build_requirements`",
     "include": "values of the axes of `matrix`, which are here",
+    "network": "true or false",
     "none": "as `git`",
     "page": "as `git`",
     "pattern": "as `git`",
