@@ -92,6 +92,7 @@ function imageView(image) {
     section("Start a job", job(image)),
     section("Instance types", instances(image)),
     section("Releases", releases(image)),
+    since(image),
     section("Compare", comparison(image)),
     section("Bytes", sizes(image)),
     section("Layers", layers(image)),
@@ -400,6 +401,57 @@ function differences(before, after) {
 
 const change = (size) => `${size < 0 ? "−" : "+"}${bytes(Math.abs(size))}`;
 
+const MOST_CHANGED = 100;
+
+function changesView() {
+  const { revision, commit, changed, added, removed, same } = data.since;
+  const rows = (images) => table("Changed images", ["Image", ...CHANGE_HEADS], images.map((each) => [imageLink(each.image), ...changeCells(each)]));
+  const rest = changed.slice(MOST_CHANGED);
+  const now = data.commit ? ["commit ", h("code", {}, data.commit.slice(0, SHORT_COMMIT)), data.commit.endsWith("-dirty") ? " with uncommitted changes" : ""] : "the present state";
+  return [
+    h("p", {}, `From ${revision}, commit `, h("code", {}, commit.slice(0, SHORT_COMMIT)), ", to ", now),
+    h("p", {}, `${count(changed.length, "changed image")}, ${added.length} added, ${removed.length} removed, ${same} with the same recipe and components`),
+    changed.length ? rows(changed.slice(0, MOST_CHANGED)) : "",
+    rest.length ? more(count(rest.length, "more changed image"), () => [rows(rest)]) : "",
+    added.length ? section("Added images", list(added.map((name) => imageLink(name)))) : "",
+    removed.length ? section("Removed images", list(removed)) : "",
+  ];
+}
+
+const CHANGE_HEADS = ["Components", "Packages", "Recipe and files", "Tests", "Size as pushed"];
+
+function changeCells(each) {
+  if (each.problem) return [each.problem, "", "", "", ""];
+  const lines = (items) => items.length ? few(items) : "equal";
+  const unknown = () => h("span", { class: "unknown" }, "not recorded for both");
+  const [before, after] = [each.bytes_before, each.bytes_after];
+  const isSized = before !== null && after !== null;
+  const isNewBuild = !each.components.length && !each.packages.length && !each.recipe.length;
+  return [
+    lines(each.components.map(changeText)),
+    each.packages.length ? each.packages.map(packageChanges) : "equal",
+    isNewBuild ? "files, templates or Bakehouse itself" : lines(each.recipe),
+    each.tests === null ? unknown() : lines(each.tests.map(changeText)),
+    isSized ? before === after ? "equal" : `${bytes(before)} → ${bytes(after)} (${change(after - before)})` : unknown(),
+  ];
+}
+
+function packageChanges(group) {
+  const download = group.bytes_after - group.bytes_before;
+  return more(`${count(group.changes.length, `${group.kind} package`)}, ${download ? change(download) : "no byte"} to download`, () => [
+    table(`Changed ${group.kind} packages`, ["Package", "Before", "After"], group.changes.map(({ name, before, after }) => [name, before ?? "none", after ?? "none"])),
+  ]);
+}
+
+function since(image) {
+  if (!data.since) return "";
+  const title = `Changes since ${data.since.revision}`;
+  const each = data.since.changed.find(({ image: name }) => name === image.name);
+  if (!each) return section(title, h("p", {}, data.since.added.includes(image.name) ? "The image was added." : "same recipe and components"));
+  const cells = changeCells(each);
+  return section(title, h("dl", {}, CHANGE_HEADS.map((head, index) => [h("dt", {}, head), h("dd", {}, cells[index])])));
+}
+
 const NEWEST = 200;
 
 function timelineView() {
@@ -465,6 +517,7 @@ function buildsView() {
 const OTHER_VIEWS = Object.assign(Object.create(null), {
   timeline: { title: "Timeline", content: timelineView },
   builds: { title: "Builds", content: buildsView },
+  ...data.since && { changes: { title: "Changes", content: changesView } },
 });
 let last = "";
 

@@ -307,10 +307,11 @@ def plan(
     help={
         "images": IMAGES,
         "to": "directory or s3:// URL to write the page to; default: build/report",
+        "from": "a commit: also show what changed since then",
         "serve": "show the page on this machine until Ctrl-C, and write it only with --to",
     },
 )
-def fleet_report(context: Context, images: str, to: str = "", serve: bool = False) -> None:
+def fleet_report(context: Context, images: str, to: str = "", from_: str = "", serve: bool = False) -> None:
     """
     Write one static page about the fleet, for a browser.
 
@@ -319,13 +320,14 @@ def fleet_report(context: Context, images: str, to: str = "", serve: bool = Fals
     bake report
     bake report '*' --to public
     bake report --to s3://our-bucket/report
+    bake report --from v1.2
     bake report --serve
     """
     from bakehouse.commands.report import output, page
     from bakehouse.commands.report.fleet import read_fleet
 
     workspace = open_project(images)
-    html = page.render(read_fleet(workspace, split(images)))
+    html = page.render(read_fleet(workspace, split(images), from_))
     if to or not serve:
         destination = to or str(workspace.project.output / "report")
         show(f"{output.write(html, destination, workspace.project.region)}\n")

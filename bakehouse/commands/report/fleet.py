@@ -1,7 +1,7 @@
 """Content of the report: the recorded facts of each image, from recipes, locks, tests, ledger and builds."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +19,7 @@ from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.commands.report import states, versions
+from bakehouse.commands.report.commits import Comparison, PresentImage, compare_commit, size_of
 from bakehouse.commands.report.states import CellState, Mark
 from bakehouse.commands.report.versions import Part, Places
 from bakehouse.errors import BakehouseError, PublishError, UsageError
@@ -159,6 +160,8 @@ class Fleet:
     instances: tuple[Instance, ...]
     builds: tuple[Build, ...]
     """Newest first."""
+    since: Comparison | None = None
+    """Differences from a commit, if one was named."""
 
 
 COLUMNS = {
@@ -179,13 +182,18 @@ class _Table(dict[_Row, int]):
         return self.setdefault(row, len(self))
 
 
-def read_fleet(workspace: Workspace, patterns: Sequence[str]) -> Fleet:
+def read_fleet(workspace: Workspace, patterns: Sequence[str], revision: str = "") -> Fleet:
     """Return the content of the page for the images that match names or globs.
 
-    Images with mistakes and unreadable records are failures of the workspace, which do not stop the others.
+    With a `revision`, it also has the differences from that commit. Images with mistakes and unreadable
+    records are failures of the workspace, which do not stop the others.
     """
     recipes = select(workspace, patterns).recipes
-    return _Reader(workspace).read(recipes)
+    reader = _Reader(workspace)
+    fleet = reader.read(recipes)
+    if not revision:
+        return fleet
+    return replace(fleet, since=compare_commit(workspace, revision, patterns, recipes, reader.present))
 
 
 class _Reader:
@@ -199,6 +207,8 @@ class _Reader:
         self._places = Places(self._project)
         self._packages = _Table[tuple[str, str, int]]()
         self._stages = _Table[tuple[str, str]]()
+        self.present: dict[str, PresentImage] = {}
+        """The images that can be planned, after `read`."""
 
     def read(self, recipes: Sequence[Recipe]) -> Fleet:
         self._is_searched = len(recipes) <= _MAX_SEARCHED
@@ -253,6 +263,9 @@ class _Reader:
         others = [record for record in records if record.key != image.key]
         rendered = self._rendered_key(image.name)
         tests = self._tests(image, current, is_rendered=rendered == image.recipe_key)
+        checks = {check.name: str(check.outcome) for check in tests.checks}
+        size = size_of(image.name, image.key, current, self._project.state)
+        self.present[image.name] = PresentImage(resolution, image, checks, size, records)
         release = image_uris.current(self._project, records[::-1])
         run = states.run_state(image, state_of(image, self._layers), rendered)
         gpu = states.checks_state([check.outcome for check in tests.checks if check.on_gpus])

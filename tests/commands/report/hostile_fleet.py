@@ -6,9 +6,12 @@ from bakehouse.analysis.size_log import SizeRecord
 from bakehouse.analysis.sizes import OwnedDirectory, PartSize
 from bakehouse.builder.build_log import Build
 from bakehouse.builder.timings import StepTime
+from bakehouse.commands.report.commits import ChangedImage, Comparison
 from bakehouse.commands.report.fleet import CheckRow, Download, Fleet, ReleaseRow, SmokeResults
 from bakehouse.ledger.release_changes import Change
+from bakehouse.plan.diff import PackageChanges
 from bakehouse.plan.model import ImageKey
+from bakehouse.util.value_change import ValueChange
 
 HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>&amp;\"'\u202e\ud800"
 
@@ -59,4 +62,11 @@ def hostile(fleet: Fleet) -> Fleet:
         stages=[(HOSTILE, HOSTILE)] * len(fleet.stages),
         builds=(Build(HOSTILE, HOSTILE, (step,)),),
         commit=HOSTILE,
+        since=Comparison(HOSTILE, HOSTILE, (_change(image.name),), (image.name,), (HOSTILE,), 1),
     )
+
+
+def _change(name: str) -> ChangedImage:
+    difference = ValueChange(HOSTILE, HOSTILE, HOSTILE)
+    packages = PackageChanges(HOSTILE, (ValueChange(HOSTILE, None, HOSTILE),), 1, 2)
+    return ChangedImage(name, "", (difference,), (packages,), (HOSTILE,), (difference,), 1, 2)

@@ -14,9 +14,12 @@ from bakehouse.builder.build_log import Build, record_build
 from bakehouse.builder.timings import StepTime
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
+from bakehouse.commands.report.commits import ChangedImage, Comparison
 from bakehouse.commands.report.page import render
 from bakehouse.evidence import step_layers
 from bakehouse.ledger.releases import ReleasedComponent
+from bakehouse.plan.diff import PackageChanges
+from bakehouse.util.value_change import ValueChange
 from tests.commands.report.hostile_fleet import hostile
 from tests.commands.report.sites import CONFIG, FAILED, Site, build, lock
 from tests.support import fleet_sizes
@@ -26,6 +29,16 @@ from tests.support.known_layers import made
 
 IMAGES = 300
 PHONE = 390
+CHANGE = ChangedImage(
+    "small",
+    components=(ValueChange("python", "3.10", "3.11"), ValueChange("sshd", None, "9.2")),
+    packages=(PackageChanges("Python", (ValueChange("mine", "1.0", "1"),), 400, 500),),
+    recipe=("+ environment A x",),
+    tests=None,
+    bytes_before=60,
+    bytes_after=65,
+)
+SINCE = Comparison("v1.2", "c0ffee" * 6 + "c0de", (CHANGE,), ("twin",), ("older",), 7)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +76,7 @@ def page(site: Site) -> Path:
     size = replace(fleet_sizes.SMALL, image="small", parts=parts, owned=owned)
     record_size(size, site.planned.key, project.state)
     site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "packages: [less]\n", "twin")
-    return write(site, render(site.fleet()))
+    return write(site, render(replace(site.fleet(), since=SINCE)))
 
 
 def write(site: Site, content: bytes) -> Path:
@@ -121,6 +134,21 @@ ANSWERS = {
     "bytes of a directory": ((SMALL, MAP_TABLE), "torch /usr/lib/torch 700 bytes 70.0 %"),
     "downloads": ((SMALL,), "Python packages of the recipe 500 bytes"),
     "shared layers": ((SMALL,), "1 image"),
+    "changes since a commit": (
+        ("nav a[href='#changes']",),
+        "small python 3.10 → 3.11 sshd 9.2 added 1 Python package, +100 bytes to download + environment A x",
+    ),
+    "tests and size since a commit": (
+        ("nav a[href='#changes']",),
+        "not recorded for both 60 bytes → 65 bytes (+5 bytes)",
+    ),
+    "packages that changed": (("nav a[href='#changes']", "#detail td summary"), "mine 1.0 1"),
+    "images since a commit": (
+        ("nav a[href='#changes']",),
+        "From v1.2, commit c0ffeec0ffee, to the present state 1 changed image, 1 added, 1 removed, "
+        "7 with the same recipe and components",
+    ),
+    "changes of one image": ((SMALL,), "Changes since v1.2 Components python 3.10 → 3.11"),
     "time of a build": (("nav a[href='#builds']",), "Builder: farm; 30 s; 1 of 2 steps from the cache"),
 }
 
@@ -189,7 +217,7 @@ def test_filters_hide_rows_and_say_how_many_are_left(browser: Browser, page: Pat
 def test_hostile_texts_run_nothing(browser: Browser, site: Site) -> None:
     build(site, FAILED)
     browser.open(write(site, render(hostile(site.fleet("small")))))
-    for view in ("#fleet tbody a", *(f"nav a[href='#{name}']" for name in ("timeline", "builds"))):
+    for view in ("#fleet tbody a", *(f"nav a[href='#{name}']" for name in ("timeline", "builds", "changes"))):
         click(browser, view)
         browser.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         browser.evaluate("new Promise((done) => setTimeout(done, 50))")
@@ -338,7 +366,7 @@ def test_areas_of_a_map_are_proportional_and_fill_it(browser: Browser, page: Pat
         assert min(common) < 1e-6
 
 
-@pytest.mark.parametrize("fragment", ["", "#image/small", "#timeline", "#builds"])
+@pytest.mark.parametrize("fragment", ["", "#image/small", "#timeline", "#builds", "#changes"])
 def test_a_screen_reader_gets_names(browser: Browser, page: Path, fragment: str) -> None:
     browser.open(page, fragment)
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
@@ -368,7 +396,7 @@ def test_a_screen_reader_gets_names(browser: Browser, page: Path, fragment: str)
     assert "table" in roles
 
 
-@pytest.mark.parametrize("fragment", ["", "#image/small", "#timeline", "#builds"])
+@pytest.mark.parametrize("fragment", ["", "#image/small", "#timeline", "#builds", "#changes"])
 def test_a_phone_does_not_scroll_sideways(browser: Browser, page: Path, fragment: str) -> None:
     browser.open(page, fragment, width=PHONE, height=844)
 
@@ -378,7 +406,22 @@ def test_a_phone_does_not_scroll_sideways(browser: Browser, page: Path, fragment
 def test_a_large_fleet_is_shown_whole(browser: Browser, site: Site) -> None:
     fleet = site.fleet("small")
     images = tuple(replace(fleet.images[0], name=f"image-{number}") for number in range(IMAGES))
-    browser.open(write(site, render(replace(fleet, images=images))))
+    changed = tuple(replace(CHANGE, image=image.name) for image in images)
+    content = render(replace(fleet, images=images, since=replace(SINCE, changed=changed)))
+    browser.open(write(site, content))
 
     assert browser.evaluate("document.querySelectorAll('#fleet tbody tr').length") == IMAGES
+    assert "200 more changed images" in click(browser, "nav a[href='#changes']")
+    changed_rows = "document.querySelectorAll('#detail tbody tr').length"
+    assert browser.evaluate(changed_rows) == 100
+    click(browser, "#detail > details summary")
+    assert browser.evaluate(changed_rows) == IMAGES
+    assert faults(browser) == []
+
+
+def test_without_a_commit_the_page_has_no_view_of_changes(browser: Browser, site: Site) -> None:
+    browser.open(write(site, render(site.fleet("small"))), "#changes")
+
+    assert browser.evaluate("document.querySelector('#fleet').hidden") is False
+    assert "Changes" not in browser.evaluate("document.querySelector('nav').innerText")
     assert faults(browser) == []

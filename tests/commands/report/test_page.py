@@ -6,12 +6,14 @@ import re
 import subprocess
 import sys
 from base64 import b64encode
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
+from bakehouse.commands.report.commits import Comparison
 from bakehouse.commands.report.page import render
 from tests.commands.report.hostile_fleet import HOSTILE, hostile
 from tests.commands.report.sites import Html, Site
@@ -34,7 +36,8 @@ def test_the_meaning_of_a_rehearsal_is_above_the_grid(site: Site) -> None:
 
 def test_hostile_texts_stay_texts(site: Site) -> None:
     fleet = site.fleet("small")
-    plain, attacked = Html(render(fleet)), Html(render(hostile(fleet)))
+    compared = replace(fleet, since=Comparison("", "", (), (), (), 1))
+    plain, attacked = Html(render(compared)), Html(render(hostile(fleet)))
 
     assert [name for name, _ in attacked.elements] == [name for name, _ in plain.elements]
     assert attacked.raw["script"][1] == plain.raw["script"][1]
