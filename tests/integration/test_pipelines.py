@@ -72,9 +72,10 @@ class Customer:
         environment = {**os.environ, "PYTHONPATH": str(HOME)}
         subprocess.run([*BAKE, *words], cwd=self.root, env=environment, check=True, capture_output=True)
 
-    def assume(self, trust: str, role: str, subject: str) -> dict[str, str]:
-        """Return credentials from STS, as far as the generated trust policy allows."""
-        policy = json.loads((self.root / trust).read_text())
+    def assume(self, directory: str, role: str, subject: str) -> dict[str, str]:
+        """Return credentials from STS, as far as the generated trust policy of the role allows."""
+        name = role.removeprefix(f"arn:aws:iam::{ACCOUNT}:role/bakehouse-")
+        policy = json.loads((self.root / directory / f"{name}-trust.json").read_text())
         return pipelines.assume(self.client("sts"), policy, role, "a-token", subject)
 
     def client(self, service: str) -> Any:
@@ -123,7 +124,7 @@ def commands(*files: Path) -> set[str]:
 @pytest.mark.parametrize("customer", ["github"], indirect=True)
 def test_every_command_for_github_runs(customer: Customer) -> None:
     def assume(role: str, subject: str, region: str) -> dict[str, str]:
-        credentials = customer.assume(".github/bakehouse/publish-trust.json", role, subject)
+        credentials = customer.assume(".github/bakehouse", role, subject)
         return {**credentials, "AWS_REGION": region, "AWS_DEFAULT_REGION": region}
 
     workflows = customer.root / ".github/workflows"
@@ -156,7 +157,7 @@ def test_every_command_for_github_runs(customer: Customer) -> None:
 def test_every_command_for_gitlab_runs(customer: Customer) -> None:
     def assume(role: str, subject: str) -> str:
         # boto3 exchanges the token itself.
-        customer.assume(".gitlab/bakehouse/publish-trust.json", role, subject)
+        customer.assume(".gitlab/bakehouse", role, subject)
         return "a-token"
 
     variables = {
