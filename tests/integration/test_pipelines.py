@@ -199,8 +199,10 @@ def test_every_command_for_codebuild_runs(customer: Customer) -> None:
     }
     build = CodeBuild(customer.machines, customer.head, service)
     build.run(directory / "bakehouse-publish.yml")
+    build.run_build(directory / "bakehouse-promote.yml")
 
-    assert [job.name for job in customer.machines.jobs] == ["check", "build_1", "build_1", "verify"]
+    names = ["check", "build_1", "build_1", "verify", "bakehouse-promote"]
+    assert [job.name for job in customer.machines.jobs] == names
     assert build.reports == ["bakehouse-smoke"]
     [tags] = customer.released("codebuild").values()
     assert len(tags) == 1

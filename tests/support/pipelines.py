@@ -491,6 +491,8 @@ class GitLab:
         for token, settings in job.get("id_tokens", {}).items():
             assert settings == {"aud": "sts.amazonaws.com"}
             subject = f"project_path:{self.project}:ref_type:branch:ref:{variables['CI_COMMIT_BRANCH']}"
+            # The project's setting for the subject of tokens includes the environment
+            subject += f":environment:{scope}" if scope else ""
             environment[token] = self.aws(variables["AWS_ROLE_ARN"], subject)
         lines = [*job.get("before_script", ()), *job["script"]]
         ran.commands += lines
