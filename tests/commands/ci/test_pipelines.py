@@ -998,7 +998,8 @@ def test_gitlab_runs_the_same_commands(project: Tree, tmp_path: Path, assumed: l
     report = ("report tiny --to build/ci",)
     nightly = (UPGRADE[:2], UPDATE)
     assert ci.called == expected(ci, "gitlab", PUBLISH, PROMOTE, report, ("releases --verify",), *nightly)
-    assert assumed == ["project_path:example/tiny:ref_type:branch:ref:main"] * 2
+    branch = "project_path:example/tiny:ref_type:branch:ref:main"
+    assert (len(assumed), assumed[-1]) == (2, f"{branch}:environment:release")
     assert git(ci.origin, "show", "bakehouse/upgrade:mine/apt/bookworm.packages") == "new"
     assert git(ci.origin, "log", "--format=%B", "-1", "bakehouse/update") == "Update components"
     assert (
