@@ -15,6 +15,7 @@ from bakehouse.commands.dockerfile_import.index import ReverseIndex
 from bakehouse.commands.dockerfile_import.installs import names
 from bakehouse.commands.dockerfile_import.lifts import Lifter
 from bakehouse.commands.dockerfile_import.proposal import Proposal, Wish
+from bakehouse.resolve.compatibility import FRAMEWORKS
 from bakehouse.util.files import is_directory, is_file, names_in, read_text
 
 _LOCKS = ("uv.lock", "pylock.toml")
@@ -26,7 +27,6 @@ _DOCKERFILE = re.compile(r"(?:^|/)(?:[\w-]+\.)?Dockerfile(?:\.[\w-]+)?$")
 _MAX_DEPTH = 4
 _CODE = ("src", "code", "training")
 """Usual directories of a training script."""
-_FRAMEWORKS = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 _DISTRIBUTIONS = names("modules")
 """Distributions by the names of their modules, where these differ."""
 
@@ -148,7 +148,7 @@ class _Look:
         for line in lines:
             match = re.match(r"([\w.-]+)(?:\[[^]]*\])?\s*([^;]*)", line.strip())
             components = self._index.find_pip(match[1]) if match else ()
-            if match and components and components[0] in (*_FRAMEWORKS, "sagemaker-training"):
+            if match and components and components[0] in (*FRAMEWORKS, "sagemaker-training"):
                 specifier = re.sub(r"\+\w+", "", match[2].strip())
                 pin = f"{match[1]}{specifier}"
                 self.proposal.wish(Wish(components, specifier, "", 0, f"{name}: {match[1]}", [entry], pin))
@@ -228,7 +228,7 @@ class _Look:
             for module, line in _modules(self._root / name):
                 project = _DISTRIBUTIONS.get(module, module)
                 components = self._index.find_pip(project)
-                framework = components[0] if components and components[0] in _FRAMEWORKS else ""
+                framework = components[0] if components and components[0] in FRAMEWORKS else ""
                 if (
                     self._is_local(module, name)
                     or self._normal(project) in named
