@@ -1,14 +1,15 @@
-"""Pins: checksums of vendors' files and digests of their images, recorded by `bake lock` for a project.
+"""Pins: checksums of vendors' files and digests of their images.
 
-`pins.yaml` in a recipe directory belongs to the project, so that the catalogue need not change. The digest of
-an image replaces that of its component, because a project may follow a tag that has moved. The checksum of a
-file only replaces an unknown one.
+`pins.yaml` in a recipe directory is made by `bake lock` for a project, so that the catalogue need not change.
+That of the catalogue has what public files agree on: a wrong value fits no bytes of the vendor, and the build
+fails. The digest of an image replaces that of its component, because a project may follow a tag that has
+moved. The checksum of a file only replaces an unknown one.
 """
 
 import re
 from collections import abc
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bakehouse.catalog.component import Artifact, BaseSource, Component, Registries, VariantSpec
@@ -21,11 +22,12 @@ from bakehouse.util.yaml_reader import Mapping, Node, Scalar, load
 
 FILE = "pins.yaml"
 _FORMAT = 1
-IMAGES, FILES = "images", "files"
-"""Sections of the file."""
+IMAGES, FILES, LOOKED = "images", "files", "looked"
+"""Sections of the file; the last says where and when the value of other names was looked for in vain."""
 _HEADING = "# Images and files of vendors that components do not pin; made by `bake lock`\n"
-_DIGEST = re.compile("sha256:[0-9a-f]{64}")
-_SHA256 = re.compile("[0-9a-f]{64}")
+DIGEST, SHA256 = "digest", "sha256"
+_VALUES = {DIGEST: re.compile("sha256:[0-9a-f]{64}"), SHA256: re.compile("[0-9a-f]{64}")}
+_DAY = re.compile("20[0-9]{2}-[01][0-9]-[0-3][0-9]")
 _BYTES = re.compile("[1-9][0-9]{0,17}")
 _HINT = "restore the file from version control, or delete the entry and run `bake lock`"
 
@@ -39,6 +41,10 @@ class Pin:
     bytes: int | None = None
     """Size of a file."""
     size_location: Location | None = None
+    agree: int = 0
+    """Number of public files with this value, if neither a registry nor a server of the vendor gave it."""
+    seen: str = ""
+    """Day on which they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,8 @@ class Pins:
     """By reference with host; images of Docker Hub have none."""
     files: abc.Mapping[str, Pin]
     """By `Artifact.pin_name`."""
+    looked: abc.Mapping[str, str] = field(default_factory=dict)
+    """Where and when the values of other names were looked for."""
 
     def __bool__(self) -> bool:
         return bool(self.images or self.files)
@@ -58,6 +66,7 @@ def read_pins(roots: Iterable[Path], problems: Problems) -> Pins:
     """Read the pins of recipe directories; those of later ones replace earlier ones."""
     images: dict[str, Pin] = {}
     files: dict[str, Pin] = {}
+    looked: dict[str, str] = {}
     for path in (root / FILE for root in roots):
         if not is_file(path):
             continue
@@ -66,25 +75,38 @@ def read_pins(roots: Iterable[Path], problems: Problems) -> Pins:
         except RecipeError as error:
             problems.extend(error.diagnostics)
             continue
-        for name, digest in fields.text_pairs(IMAGES):
-            if not _DIGEST.fullmatch(digest.text):
-                fields.report(f"`{digest.text}` is not a digest", digest.location, hint=_HINT)
-            images[name.text] = Pin(digest.text, digest.location)
+        for name, node in fields.pairs(IMAGES):
+            if isinstance(node, Scalar):
+                images[name.text] = _pin(fields, DIGEST, node.text, node.location)
+            else:
+                images[name.text] = _entry(fields.inner(node, f"`{name.text}`"), DIGEST)
         for name, node in fields.pairs(FILES):
-            entry = fields.inner(node, f"`{name.text}`")
-            sha256 = entry.text("sha256", required=True)
-            if sha256 and not _SHA256.fullmatch(sha256):
-                entry.report(f"`{sha256}` is not a sha256", entry.place("sha256"), hint=_HINT)
-            size = entry.text("bytes", required=True)
-            if size and not _BYTES.fullmatch(size):
-                entry.report(f"`{size}` is not a valid number of bytes", entry.place("bytes"), hint=_HINT)
-                size = ""
-            entry.finish()
-            files[name.text] = Pin(
-                sha256, entry.place("sha256"), int(size) if size else None, entry.place("bytes")
-            )
+            files[name.text] = _entry(fields.inner(node, f"`{name.text}`"), SHA256)
+        looked |= {name.text: where.text for name, where in fields.text_pairs(LOOKED)}
         fields.finish()
-    return Pins(images, files)
+    return Pins(images, files, looked)
+
+
+def _entry(entry: Fields, key: str) -> Pin:
+    """Return the pin of a mapping. `bake lock` knows the size of a file; a person knows which files agree."""
+    pin = _pin(entry, key, entry.text(key, required=True), entry.place(key))
+    agree = entry.number("agree", 0)
+    seen = entry.text("seen", required=agree > 0)
+    if seen and not _DAY.fullmatch(seen):
+        entry.report(f"`{seen}` is not a date", entry.place("seen"), hint="write it as 2026-11-29")
+    size = entry.text("bytes", required=key == SHA256 and not agree)
+    if size and not _BYTES.fullmatch(size):
+        entry.report(f"`{size}` is not a valid number of bytes", entry.place("bytes"), hint=_HINT)
+        size = ""
+    entry.finish()
+    number, location = (int(size), entry.place("bytes")) if size else (None, None)
+    return replace(pin, bytes=number, size_location=location, agree=agree, seen=seen)
+
+
+def _pin(fields: Fields, key: str, value: str, location: Location) -> Pin:
+    if value and not _VALUES[key].fullmatch(value):
+        fields.report(f"`{value}` is not a {key}", location, hint=_HINT)
+    return Pin(value, location)
 
 
 def _sections(path: Path) -> Node:
@@ -165,27 +187,33 @@ class PinsFile:
         pins = read_pins([directory], problems)
         problems.raise_as(RecipeError)
         self._path = directory / FILE
-        self._images = {name: pin.value for name, pin in pins.images.items()}
-        self._files = {name: (pin.value, pin.bytes) for name, pin in pins.files.items()}
+        self._images, self._files = dict(pins.images), dict(pins.files)
+        self._looked = pins.looked
 
     def record_image(self, reference: str, digest: Digest, others: Iterable[str]) -> None:
         """Record the digest of an image, instead of that of the same image in `others`, its other regions."""
         for other in others:
             self._images.pop(other, None)
-        self._images[reference] = digest
+        self._images[reference] = Pin(digest, Location(self._path, 1, 1))
         self._write()
 
     def record_file(self, artifact: Artifact, sha256: Sha256, size: int) -> None:
         """Record the checksum and the size of an artifact."""
-        self._files[artifact.pin_name] = sha256, size
+        self._files[artifact.pin_name] = Pin(sha256, Location(self._path, 1, 1), size)
         self._write()
 
     def _write(self) -> None:
-        images = [f"  {name}: {digest}\n" for name, digest in sorted(self._images.items())]
-        files = [
-            f"  {name}: {{sha256: {sha256}, bytes: {size}}}\n"
-            for name, (sha256, size) in sorted(self._files.items())
+        images = [
+            f"  {name}: {_mapping(DIGEST, pin) if pin.agree else pin.value}\n"
+            for name, pin in sorted(self._images.items())
         ]
-        sections = [(IMAGES, images), (FILES, files)]
+        files = [f"  {name}: {_mapping(SHA256, pin)}\n" for name, pin in sorted(self._files.items())]
+        looked = [f"  {name}: {text}\n" for name, text in sorted(self._looked.items())]
+        sections = [(IMAGES, images), (FILES, files), (LOOKED, looked)]
         text = "".join(f"{name}:\n{''.join(lines)}" for name, lines in sections if lines)
         write_whole(self._path, _HEADING + text)
+
+
+def _mapping(key: str, pin: Pin) -> str:
+    fields = {key: pin.value, "bytes": pin.bytes, "agree": pin.agree, "seen": pin.seen}
+    return f"{{{', '.join(f'{name}: {value}' for name, value in fields.items() if value)}}}"

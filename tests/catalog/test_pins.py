@@ -6,7 +6,9 @@ import pytest
 
 from bakehouse.catalog import cache
 from bakehouse.catalog.component import Artifact, BaseSource
+from bakehouse.catalog.pins import PinsFile
 from bakehouse.errors import RecipeError
+from bakehouse.util.oci import Digest
 from tests.support.errors import error_text
 from tests.support.trees import Tree
 
@@ -58,6 +60,36 @@ def test_a_pin_replaces_the_digest_of_a_component(vendor: Tree) -> None:
     assert spec(vendor)[0].digest == OLD
     vendor.write("pins.yaml", f"images: {{one.example/train:1: {NEW}, three.example/train:1: {OLD}}}\n")
     assert spec(vendor)[0].digest == NEW
+
+
+def test_a_pin_on_which_public_files_agree_outlives_a_lock(vendor: Tree) -> None:
+    agreed = (
+        f"images:\n  two.example/train:1: {{digest: {NEW}, agree: 5, seen: 2026-11-29}}\nfiles:\n"
+        f"  https://x.example/a,b/unknown: {{sha256: {'d' * 64}, agree: 2, seen: 2026-11-29}}\n"
+        "looked:\n  three.example/train:1: public files, 2026-11-29\n"
+    )
+    path = vendor.write("pins.yaml", agreed)
+    base, artifacts = spec(vendor)
+    assert (base.digest, artifacts[1].sha256, artifacts[1].bytes) == (NEW, "d" * 64, None)
+
+    PinsFile(path.parent).record_image("one.example/train:1", Digest(OLD), ())
+
+    assert path.read_text().partition("\n")[2] == agreed.replace(
+        "images:\n", f"images:\n  one.example/train:1: {OLD}\n"
+    )
+
+
+def test_a_pin_on_which_files_agree_says_when_they_were_read(vendor: Tree) -> None:
+    vendor.write(
+        "pins.yaml",
+        f"images: {{a: {{digest: {NEW}, agree: 5}}, b: {{digest: {NEW}, agree: 1, seen: May}}}}\n",
+    )
+    with pytest.raises(RecipeError) as caught:
+        vendor.catalog()
+    assert [mistake.message for mistake in caught.value.diagnostics] == [
+        "`a` has no `seen`",
+        "`May` is not a date",
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "# made by `bake lock`\n", "images:\nfiles:\n"])

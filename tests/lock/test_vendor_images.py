@@ -27,9 +27,9 @@ from tests.support.vendors import HUB, Vendors, vendors
 
 RECIPE = """\
 summary: On CUDA
-base: {nvidia-cuda: "12.8.1"}
+base: {nvidia-cuda: "13.0.2"}
 variants: {nvidia-cuda: "runtime-ubuntu24.04"}
-components: {python: "*", efa: "1.50.0"}
+components: {python: "*", efa: "1.51.0"}
 """
 
 
@@ -129,25 +129,25 @@ def cuda(project: Path) -> Path:
     return project
 
 
-BASE = "nvidia/cuda:12.8.1-runtime-ubuntu24.04"
+BASE = "nvidia/cuda:13.0.2-runtime-ubuntu24.04"
 DEVEL = BASE.replace("runtime", "devel")
 DOWN = "`docker.io`: its proxy `{}` answered with 502"
 NO_IMAGE = """\
-error: the digest of `nvidia/cuda:12.8.1-runtime-ubuntu24.04` cannot be read
+error: the digest of `nvidia/cuda:13.0.2-runtime-ubuntu24.04` cannot be read
   --> own/images/mine.yaml:2:21
    |
- 2 | base: {nvidia-cuda: "12.8.1"}
+ 2 | base: {nvidia-cuda: "13.0.2"}
    |                     ^^^^^^^^
-  because `docker.io`: it has no tag `12.8.1-runtime-ubuntu24.04` of `nvidia/cuda`
+  because `docker.io`: it has no tag `13.0.2-runtime-ubuntu24.04` of `nvidia/cuda`
   used by  mine
 
 hint: check the name of the image; a vendor may have removed it
 """
 NO_REGISTRY = """\
-error: the digest of `nvidia/cuda:12.8.1-devel-ubuntu24.04` cannot be read
+error: the digest of `nvidia/cuda:13.0.2-devel-ubuntu24.04` cannot be read
   --> own/images/mine.yaml:2:21
    |
- 2 | base: {nvidia-cuda: "12.8.1"}
+ 2 | base: {nvidia-cuda: "13.0.2"}
    |                     ^^^^^^^^
   because `docker.io`: its proxy `{}` answered with 502
   used by  mine
@@ -167,8 +167,8 @@ error: the digest of `{SMP2}/smdistributed-modelparallel:2.5.1-gpu-py311-cu124` 
 hint: log in to AWS with an account that may pull it
 """
 MOVED = text_of(__file__, "moved")
-OTHER = "nvidia/cuda:12.8.1-base-ubuntu22.04"
-EFA = "https://efa-installer.amazonaws.com/aws-efa-installer-1.50.0.tar.gz"
+OTHER = "nvidia/cuda:13.0.2-base-ubuntu22.04"
+EFA = "https://efa-installer.amazonaws.com/aws-efa-installer-1.51.0.tar.gz"
 
 
 def test_pins_are_written_to_the_project(stubs: Vendors, cuda: Path) -> None:
@@ -187,7 +187,7 @@ def test_pins_are_written_to_the_project(stubs: Vendors, cuda: Path) -> None:
     assert lines == [
         f"{DEVEL}: {stubs.digest(DEVEL)}",
         f"{BASE}: {stubs.digest(BASE)}",
-        f"aws-efa-installer-1.50.0.tar.gz: sha256:{sha256}, 75 bytes, from `{EFA}`",
+        f"aws-efa-installer-1.51.0.tar.gz: sha256:{sha256}, 75 bytes, from `{EFA}`",
     ]
     [image] = images(cuda, "mine")
     assert isinstance(image.base, RegistryBase)
@@ -248,7 +248,7 @@ def test_what_a_vendor_does_not_give_is_named_and_others_go_on(stubs: Vendors, c
         problems.raise_as(BuildError)
     # The order of files depends on where the checkout is
     missing_file, missing_image = sorted(raised.value.diagnostics, key=lambda error: error.message)
-    assert missing_file.message == "`aws-efa-installer-1.50.0.tar.gz` is unavailable"
+    assert missing_file.message == "`aws-efa-installer-1.51.0.tar.gz` is unavailable"
     assert failure_text(missing_image) == NO_IMAGE
     assert refused(images(cuda, "mine", "other")) == ["mine", "other"]
     [_, other] = images(cuda, "mine", "other")

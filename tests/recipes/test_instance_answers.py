@@ -109,7 +109,8 @@ def test_no_close_combination_for_gpus_is_an_image_for_cpus_or_neuron() -> None:
 @pytest.mark.parametrize("pytorch", ["2.10", "2.11"])
 def test_nccl_with_a_plugin_of_which_nothing_is_known_is_said(pytorch: str) -> None:
     """EFA 1.46.0 brings the plugin 1.17.2, PyTorch's wheels for CUDA 13 bring NCCL 2.28.9."""
-    resolution = select(open_workspace(), [f"pytorch-{pytorch}-cu130-py312-efa"]).resolutions[0]
+    assumptions = what_if.parse_assumptions([f"pytorch={pytorch}", "cuda=13.0", "efa=1.46.0"], CATALOG)
+    [resolution, *_] = what_if.fitting(assumptions, CATALOG).resolutions
 
     assert resolution.version_of("nccl") == "2.28.9"
     assert "it is not known whether the plugin it brings, aws-ofi-nccl 1.17.2, works with NCCL 2.28.9" in (

@@ -262,9 +262,9 @@ def test_an_image_named_for_the_cpu_has_no_cuda(name: str) -> None:
                 "pytorch": "2.10.0",
                 "cudnn": "9.10.2.21",
                 "nccl": "2.27.5",
-                "efa": "1.46.0",
+                "efa": "1.50.0",
                 "open-mpi": "4.1.7",
-                "aws-ofi-nccl": "1.17.2",
+                "aws-ofi-nccl": "1.21.1",
             },
         ),
         (
@@ -312,7 +312,8 @@ def test_the_smp_image_is_frozen_and_compiles_on_the_devel_base_alone() -> None:
     smp = image(SMP_IMAGE)
     assert recipes()[SMP_IMAGE].status == "frozen"
     assert smp.build_base == "nvidia/cuda:11.3.1-cudnn8-devel-ubuntu20.04"
-    assert smp.base == RegistryBase("nvidia/cuda:11.3.1-cudnn8-runtime-ubuntu20.04", None)
+    assert isinstance(smp.base, RegistryBase)
+    assert smp.base.reference == "nvidia/cuda:11.3.1-cudnn8-runtime-ubuntu20.04"
 
 
 def test_the_smp_image_carries_the_settings_that_aws_asks_for() -> None:
