@@ -107,17 +107,6 @@ class LazyMapping(Mapping[str, V]):
 
 
 @dataclass(frozen=True)
-class ProjectNames:
-    """The names of a project."""
-
-    families: Mapping[str, str]
-    """The recipe file of each image."""
-    components: tuple[str, ...]
-    provided: frozenset[str]
-    """Names that requirements can refer to."""
-
-
-@dataclass(frozen=True)
 class Loaded:
     """The components and recipes of a project."""
 
@@ -136,28 +125,18 @@ def load(roots: Sequence[Path], project: Path | None = None) -> Loaded:
     kept = _read(path, identity)
     if not kept:
         return _load_anew(roots, project)
-    names = _names(kept)
+    families, components, provided = kept.load("index")
     broken_components, broken_recipes = kept.load("broken")
     catalog = Catalog(
         LazyMapping(
-            dict(zip(names.components, names.components, strict=True)),
+            dict(zip(components, components, strict=True)),
             lambda name: {name: kept.load(f"component {name}")},
         ),
         broken_components,
     )
-    catalog.__dict__.update({"links": kept.load("links"), "provided_names": names.provided})
-    recipes = LazyMapping(names.families, lambda family: kept.load(f"recipes {family}"))
+    catalog.__dict__.update({"links": kept.load("links"), "provided_names": provided})
+    recipes = LazyMapping(families, lambda family: kept.load(f"recipes {family}"))
     return Loaded(catalog, Recipes(recipes, broken_recipes), kept)
-
-
-def load_names(roots: Sequence[Path], project: Path | None = None) -> ProjectNames:
-    """Read the names of a project only, from the cache if possible."""
-    path, identity = _place("project", roots, project)
-    if kept := _read(path, identity):
-        return _names(kept)
-    loaded = load(roots, project)
-    families = {name: recipe.family for name, recipe in loaded.recipes.by_name.items()}
-    return ProjectNames(families, tuple(loaded.catalog.components), loaded.catalog.provided_names)
 
 
 def derived(
@@ -183,11 +162,6 @@ def derived(
     if is_kept(value):
         _keep(path, identity, record, {"value": value})
     return value
-
-
-def _names(kept: Kept) -> ProjectNames:
-    families, components, provided = kept.load("index")
-    return ProjectNames(families, components, provided)
 
 
 def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:

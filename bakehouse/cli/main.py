@@ -15,7 +15,7 @@ from bakehouse import __version__
 from bakehouse.catalog import project
 from bakehouse.catalog.consent import ConsentRequest
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import command_line, completion, diagnostics, help_text
+from bakehouse.cli import command_line, diagnostics, help_text
 from bakehouse.cli.command_name import as_typed
 from bakehouse.cli.tasks.collection import GROUPS
 from bakehouse.cli.tasks.declare import Exit
@@ -106,8 +106,6 @@ def _run(words: list[str]) -> None:
             print(f"bake {__version__}")
         case ["help" | "-h" | "--help", name] if not name.startswith("-"):
             _print_help(help_text.command_help(command_line.find_command(name)))
-        case [completion.COMPLETE, *typed]:
-            print("".join(f"{candidate}\n" for candidate in completion.candidates(typed)), end="")
         case [name, *rest] if {"-h", "--help"} & {*command_line.own_words(rest)} and not name.startswith("-"):
             _print_help(help_text.command_help(command_line.find_command(name)))
         case _:

@@ -18,7 +18,7 @@ from bakehouse.catalog import cache as caching
 from bakehouse.catalog import catalog as reading
 from bakehouse.catalog import recipe as recipes
 from bakehouse.catalog import source_tree
-from bakehouse.catalog.cache import Loaded, derived, load, load_names
+from bakehouse.catalog.cache import Loaded, derived, load
 from bakehouse.catalog.catalog import Catalog, load_catalog, read_directory
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.project import HOME
@@ -102,12 +102,6 @@ def test_it_is_read_once(own: Tree, cache: Path, reads: list[object]) -> None:
     assert kept.kept
     assert len(reads) == 1
     assert cache_file(cache).stat().st_mode & 0o022 == 0
-    assert load_names([own.root], own.root).families == {
-        "small": "small",
-        "coded": "coded",
-        "locked": "locked",
-    }
-    assert load_names([own.root], own.root).provided == kept.catalog.provided_names
     assert len(reads) == 1
 
 

@@ -68,7 +68,6 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         maintain.security,
         maintain.registry,
         maintain.clean,
-        maintain.completion,
         show_help,
     ),
 }

@@ -277,17 +277,3 @@ def clean(
         return
 
     show(cleaning.run(open_project(), report, everything=all, cache=cache, build_cache=build_cache))
-
-
-@bake_task("shell", help={"shell": "bash, zsh or fish"})
-def completion(context: Context, shell: str) -> None:
-    """
-    Print a script that completes tasks, options and image names in a shell.
-
-    bake completion bash > ~/.local/share/bash-completion/completions/bake
-    bake completion zsh > ~/.zfunc/_bake
-    bake completion fish > ~/.config/fish/completions/bake.fish
-    """
-    from bakehouse.cli import completion as completing
-
-    show(completing.script(shell))
