@@ -37,7 +37,7 @@ LOOK_UPS = (
     *("list", "list --json", f"resolve {IMAGE}", f"explain {IMAGE}", f"uri {IMAGE} --region eu-west-1"),
     *(f"validate {JOB}", f"estimator {JOB} --region eu-west-1 --role {ROLE}"),
 )
-HELPS = ("help", "help build", "__complete build pyt")
+HELPS = ("help", "help build")
 ANEW = "list"
 SETTLED = 2.5
 """Seconds after which files are kept in the cache."""

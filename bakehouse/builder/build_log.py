@@ -1,7 +1,6 @@
 """Log of the last builds of this machine: `builds.json`, with the time of each step."""
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -60,18 +59,6 @@ def load_builds(state: Path) -> tuple[Build, ...]:
     except (OSError, ValueError):
         # The next build replaces it
         return ()
-
-
-def stage_seconds(builds: Iterable[Build]) -> dict[tuple[str, str], float]:
-    """Return the seconds of stages by image and name, each from the last build that ran steps of it."""
-    seconds: dict[tuple[str, str], float] = {}
-    for build in builds:
-        ran = [(image, step) for step in build.steps if not step.cached for image in step.images]
-        latest = dict.fromkeys(((image, step.stage) for image, step in ran), 0.0)
-        for image, step in ran:
-            latest[image, step.stage] += step.seconds
-        seconds |= latest
-    return seconds
 
 
 def _path(state: Path) -> Path:

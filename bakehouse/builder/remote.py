@@ -7,23 +7,21 @@ built them.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bakehouse.builder import build_log, sent_files
+from bakehouse.builder import sent_files
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext
-from bakehouse.builder.build_steps import read_steps
-from bakehouse.builder.code_copies import code_directory
-from bakehouse.builder.distribution import Bake, DistributedBuild, distribute
 from bakehouse.builder.remote_builders import RemoteBuilders
 from bakehouse.builder.sent_files import SentFiles
 from bakehouse.engine import buildx
+from bakehouse.engine.builder_watch import Watch
 from bakehouse.engine.oci_layout import OciLayout
 from bakehouse.errors import BuildError, EngineError
 from bakehouse.plan.model import BootstrappedBase, Image
-from bakehouse.util.files import read_text, remove_tree
+from bakehouse.util.files import remove_tree
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.oci import Digest
 
@@ -37,14 +35,10 @@ class RemoteBuild:
     images: Mapping[str, Image]
     builders: RemoteBuilders
     context: BuildContext
-    _distribution: DistributedBuild | None = None
-    """Images by builder; None before the first call of buildx."""
     _loaded: dict[str, buildx.BakedImage] = field(default_factory=dict)
     """Images that were built, and that the engine of this machine has."""
-    _layouts: dict[str, OciLayout] = field(default_factory=dict)
-    """The layout that receives each image, even if a different builder than planned builds it."""
-    _manifests: dict[OciLayout, set[Digest]] = field(default_factory=dict)
-    """The manifests of these images by layout."""
+    _received: set[Digest] = field(default_factory=set)
+    """The manifests of these images in the layout."""
 
     @property
     def sent(self) -> SentFiles:
@@ -54,62 +48,42 @@ class RemoteBuild:
     def directory(self) -> Path:
         return self.sent.directory
 
-    def output(self, builder: str) -> OciLayout:
-        """Return a builder's own layout, because two programs must not write to one at the same time."""
-        return OciLayout(self.directory / "images" / builder)
+    @property
+    def output(self) -> OciLayout:
+        """The layout that receives the images."""
+        return OciLayout(self.directory / "images")
 
     def bake(self, targets: Sequence[buildx.Target]) -> dict[str, buildx.BakedImage]:
-        """Build targets on builders and load the images into the engine of this machine."""
+        """Build targets on a builder and load the images into the engine of this machine."""
+        images = [self.images[target.name] for target in targets]
+        self.sent.retried(lambda: self._bake([image for image in images if image.name not in self._loaded]))
+        return {image.name: self._loaded[image.name] for image in images}
 
-        def bake_on(
-            builder: str, targets: Sequence[buildx.Target], check: Callable[[], None]
-        ) -> dict[str, buildx.BakedImage]:
+    def _bake(self, images: Sequence[Image]) -> None:
+        """Build images on the first available builder, or on another one if it is lost, and load them."""
+        if not images:
+            return
+        targets = self._targets(images)
+
+        def call(builder: str, watched: Watch) -> dict[str, buildx.BakedImage]:
             try:
-                return bake_with_inputs(targets, self.context, builder=builder, check=check)
+                return bake_with_inputs(targets, self.context, builder=builder, check=watched.require)
             except EngineError:
                 self.context.progress.drop_running(builder)
                 raise
 
-        images = [self.images[target.name] for target in targets]
-        self.sent.retried(lambda: self._bake(images, bake_on))
-        return {image.name: self._loaded[image.name] for image in images}
-
-    def _bake(self, images: Sequence[Image], bake: Bake) -> None:
-        """Build and load the images that are not loaded."""
-        if self._distribution is None:
-            directories = {name: self.context.project.images / name for name in self.images}
-            steps = {
-                name: read_steps(
-                    read_text(directory / "Dockerfile"),
-                    directory,
-                    code_directory(self.context.project.output, name),
-                )
-                for name, directory in directories.items()
-            }
-            measured = build_log.stage_seconds(build_log.load_builds(self.context.project.state))
-            report = self.context.progress.report
-            self._distribution = distribute(steps, self.builders, self.directory, measured, report)
-        if missing := [image for image in images if image.name not in self._loaded]:
-            self._distribution.run(self._targets(missing, self._distribution), bake, self._load_all)
-
-    def _load_all(self, baked: Mapping[str, buildx.BakedImage]) -> None:
-        for name, digests in baked.items():
-            layout = self._layouts[name]
-            self._loaded[name] = self._load(self.images[name], digests, layout)
-            self._manifests.setdefault(layout, set()).add(digests.stored)
+        for name, digests in self.builders.run(self.builders.available()[0], call).items():
+            self._loaded[name] = self._load(self.images[name], digests)
+            self._received.add(digests.stored)
 
     def remove_old(self) -> None:
-        """Remove the images of older builds, and all images of builders that are no longer selected."""
-        for layout, manifests in self._manifests.items():
-            layout.keep(manifests)
-        selected = {self.output(name).directory for name in self.builders.names}
-        for directory in (self.directory / "images").glob("*"):
-            if directory not in selected:
-                remove_tree(directory)
+        """Remove the images of older builds."""
+        if self._received:
+            self.output.keep(self._received)
 
-    def _load(self, image: Image, digests: buildx.BakedImage, output: OciLayout) -> buildx.BakedImage:
+    def _load(self, image: Image, digests: buildx.BakedImage) -> buildx.BakedImage:
         with heartbeat(self.context.progress.report, f"running: docker load of {image.reference}"):
-            output.load(digests.stored, image.names)
+            self.output.load(digests.stored, image.names)
         stored = self.context.engine.image(image.reference)
         if stored is None:
             raise BuildError(
@@ -118,7 +92,7 @@ class RemoteBuild:
             )
         return buildx.BakedImage(Digest(stored.digest), digests.config)
 
-    def _targets(self, images: Sequence[Image], distribution: DistributedBuild) -> list[buildx.Target]:
+    def _targets(self, images: Sequence[Image]) -> list[buildx.Target]:
         """Download the files of all steps, and return targets with their contexts.
 
         Raises UsageError for files without sha256, ImagesFailed for missing ones.
@@ -131,14 +105,8 @@ class RemoteBuild:
             contexts = {reference: self.sent.base(reference) for reference in bases}
             contexts |= self.sent.files(sets)
         self.sent.layout.keep(contexts.values())
-        self._layouts |= {
-            name: self.output(builder)
-            for builder, names in distribution.schedule.shares.items()
-            for name in names
-        }
         for reference in bases:
-            for layout in (distribution.results, *self._layouts.values()):
-                self.sent.layout.share_layers(contexts[reference], layout)
+            self.sent.layout.share_layers(contexts[reference], self.output)
         targets = (target_of(image, self.context.project.output) for image in images)
         return [
             replace(
@@ -152,7 +120,7 @@ class RemoteBuild:
                         if name in contexts
                     },
                 },
-                output=f'type=oci,"dest={self._layouts[image.name].directory.absolute()}",{_EXPORTER}',
+                output=f'type=oci,"dest={self.output.directory.absolute()}",{_EXPORTER}',
             )
             for image, target in zip(images, targets, strict=True)
         ]
@@ -169,7 +137,6 @@ def open_remote_build(
     build = RemoteBuild({image.name: image for image in images}, builders, context)
     with sent_files.alone(build.sent):
         # Remove partial images of an interrupted build
-        for ingest in (*build.directory.glob("images/*/ingest"), build.directory / "shared/ingest"):
-            remove_tree(ingest)
+        remove_tree(build.output.directory / "ingest")
         yield build
         build.remove_old()

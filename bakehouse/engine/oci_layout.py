@@ -101,18 +101,6 @@ class OciLayout:
             if path.name not in kept:
                 path.unlink()
 
-    def keep_tags(self, tags: Collection[str]) -> None:
-        """Remove images that BuildKit tagged with none of these tags."""
-        path = self.directory / "index.json"
-        index = json.loads(path.read_text())
-        index["manifests"] = [
-            item
-            for item in index["manifests"]
-            if item.get("annotations", {}).get("org.opencontainers.image.ref.name") in tags
-        ]
-        write_whole(path, json.dumps(index))
-        self.keep([Digest(item["digest"]) for item in index["manifests"]])
-
     def load(self, manifest: Digest, names: Sequence[str]) -> None:
         """Load an image into the engine of this machine, with these names. Raises BuildError."""
         message = f"the engine of this machine could not load `{names[0]}`"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.builder.build_log import Build, load_builds, record_build, stage_seconds
+from bakehouse.builder.build_log import Build, load_builds, record_build
 from bakehouse.builder.timings import StepTime
 from tests.support.build_logs import BEGAN, TIME
 
@@ -58,13 +58,3 @@ def test_an_unreadable_log_is_replaced(tmp_path: Path, text: str) -> None:
     assert load_builds(tmp_path) == ()
     record_build(BUILD, tmp_path)
     assert len(load_builds(tmp_path)) == 1
-
-
-def test_seconds_of_a_stage_are_those_of_the_last_build_that_ran_it() -> None:
-    steps = (STEP, replace(STEP, position="3/3", seconds=4.0, images=("b",)))
-    again = (replace(STEP, seconds=1.0, images=("a",)), replace(STEP, cached=True, images=("b",)))
-
-    assert stage_seconds([Build(BEGAN, "", steps), Build(BEGAN, "", again)]) == {
-        ("a", "torch"): 1.0,
-        ("b", "torch"): STEP.seconds + 4.0,
-    }

@@ -16,16 +16,16 @@ from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.remote import RemoteBuild
 from bakehouse.builder.remote_builders import RemoteBuilders
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.engine.builder_watch import Watch
+from bakehouse.engine.builder_watch import Watch, lost
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.buildx import BakedImage, Target
 from bakehouse.engine.oci_layout import OciLayout
-from bakehouse.errors import BuildError, Diagnostic
+from bakehouse.errors import BuildError
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFiles
-from bakehouse.plan.model import Image, RegistryBase
+from bakehouse.plan.model import RegistryBase
 from bakehouse.util.oci import Digest
 from tests.support import fake_engine, plans
 from tests.support.fake_commands import put
@@ -78,13 +78,30 @@ def test_an_unavailable_file_fails_only_the_images_that_need_it(tmp_path: Path) 
     assert failed.value.diagnostics[0].message == "1 file could not be downloaded"
 
 
-def test_images_of_builders_that_are_no_longer_selected_are_removed(tmp_path: Path) -> None:
-    with remote_build(tmp_path, ["one"], ["far"]) as build:
-        for name in ("far", "gone"):
-            build.output(name).directory.mkdir(parents=True)
+def test_another_builder_continues_and_the_layout_keeps_the_last_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def bake(targets: Sequence[Target], context: BuildContext, *, builder: str, **_: object) -> object:
+        calls.append((builder, [target.output for target in targets]))
+        if builder == "far":
+            raise lost("far", "no answer")
+        return {target.name: BakedImage(Digest("sha256:1"), Digest("sha256:2")) for target in targets}
+
+    monkeypatch.setattr(remote, "bake_with_inputs", bake)
+    monkeypatch.setattr(RemoteBuild, "_load", lambda build, image, digests: digests)
+    kept: list[object] = []
+    monkeypatch.setattr(OciLayout, "keep", lambda layout, manifests: kept.append({*manifests}))
+    put_image(tmp_path, "one", "FROM base\nRUN true\n")
+    with remote_build(tmp_path, ["one"], ["far", "near"]) as build:
+        build.bake([target_of(image, build.context.project.state) for image in build.images.values()])
         build.remove_old()
 
-    assert [path.name for path in (tmp_path / "state/remote/images").iterdir()] == ["far"]
+    output = f'type=oci,"dest={tmp_path / "state/remote/images"}"'
+    assert [builder for builder, _ in calls] == ["far", "near"]
+    assert all(text.startswith(output) for _, outputs in calls for text in outputs)
+    assert kept[-1] == {"sha256:1"}
 
 
 def test_files_that_were_sent_before_are_not_downloaded(
@@ -102,31 +119,3 @@ def test_files_that_were_sent_before_are_not_downloaded(
         with pytest.raises(BuildError, match="out of order"):
             bake_one_and_two(tmp_path, mirrors)
         shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-
-
-def test_images_are_loaded_from_where_they_were_written_after_a_shared_step_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("one", "two"):
-        put_image(tmp_path, name, f"FROM base AS shared\nRUN true\nFROM shared AS image\nRUN {name}\n")
-    written: dict[str, str] = {}
-    loaded: dict[str, Path] = {}
-
-    def bake(targets: Sequence[Target], context: BuildContext, **_: object) -> dict[str, BakedImage]:
-        if targets[0].part_of:
-            raise ImagesFailed(Diagnostic("no network"), images=frozenset({"one"}))
-        written.update({target.name: target.output for target in targets})
-        return {target.name: BakedImage(Digest("sha256:1"), Digest("sha256:2")) for target in targets}
-
-    def load(build: RemoteBuild, image: Image, digests: BakedImage, layout: OciLayout) -> BakedImage:
-        loaded[image.name] = layout.directory
-        return digests
-
-    monkeypatch.setattr(remote, "bake_with_inputs", bake)
-    monkeypatch.setattr(RemoteBuild, "_load", load)
-    with remote_build(tmp_path, ["one", "two"], ["far", "near"]) as build:
-        build.bake([target_of(image, build.context.project.state) for image in build.images.values()])
-
-    assert {directory.name for directory in loaded.values()} == {"far", "near"}
-    assert all(f'"dest={loaded[name]}"' in output for name, output in written.items())
-    assert [*written] == ["one", "two"]

@@ -112,18 +112,3 @@ def test_an_engine_that_cannot_load(
     [diagnostic] = failed.value.diagnostics
     assert diagnostic.message == "the engine of this machine could not load `bakehouse/a:1`"
     assert diagnostic.tail == ("no space left on device",)
-
-
-def test_images_without_a_kept_tag_are_removed(layout: OciLayout) -> None:
-    first, second = (layout.add_files({name: name.encode()}) for name in "ab")
-    listed = [
-        {"digest": digest, "annotations": {"org.opencontainers.image.ref.name": tag}}
-        for tag, digest in (("one", first), ("two", second))
-    ]
-    (layout.directory / "index.json").write_text(json.dumps({"manifests": listed}))
-
-    layout.keep_tags({"two", "three"})
-
-    assert json.loads((layout.directory / "index.json").read_text()) == {"manifests": listed[1:]}
-    assert not layout.blob(first).exists()
-    assert layout.has_image(second)

@@ -42,7 +42,6 @@ CAMPAIGNS = {
     "kill_commands": ("robustness/test_killed_commands.py", "integration/test_killed_tasks.py"),
     "mutated_inputs": ("robustness/test_mutated_inputs.py",),
     "push_race": ("integration/test_push_race.py",),
-    "two_builders": ("integration/test_distributed_build.py",),
 }
 """Campaigns, and the tests that run fewer rounds of them with the same code."""
 PARTS = {"hpccm_project": "own_code", "hpccm_recipe": "resolve_render"}
