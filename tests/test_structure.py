@@ -208,7 +208,6 @@ _READERS = {
     "bakehouse/util/aws.py": {"Body"},
     # Entries that archive_reader yields
     "bakehouse/analysis/layers.py": {"extractfile"},
-    "bakehouse/maintain/layer_diff.py": {"extractfile"},
     "bakehouse/analysis/root_file_system.py": {"extractfile"},
     "bakehouse/engine/image_archive.py": {"extractfile"},
     "bakehouse/engine/tar.py": {"extractfile"},
@@ -301,7 +300,6 @@ _DIRECT_ACCESS = {
     "bakehouse/builder/code_copies.py": "copies in the state, which `make_directory` opened",
     "bakehouse/builder/prefetch.py": "copies in the state, which `make_directory` opened",
     "bakehouse/builder/registry_auth.py": "logins in a private directory",
-    "bakehouse/builder/remote.py": "layouts in a private directory",
     "bakehouse/builder/verify.py": "checks of Bakehouse",
     "bakehouse/catalog/cache.py": "the cache of the user",
     "bakehouse/catalog/file_modes.py": "the settings of Git, which no commit contains",

@@ -120,21 +120,6 @@ def _process(paths: DaemonPaths) -> int | None:
     return dockerd.process_of(paths.pidfile, "dockerd", str(paths.configuration))
 
 
-def ensure_compiler(ask: Ask, report: Reporter, paths: DaemonPaths | None = None) -> None:
-    """Install gcc if it is missing. Raises EngineError."""
-    if shutil.which("gcc", path=dockerd.program_path()):
-        return
-    paths, host, problem = paths or DaemonPaths(), read_host_info(), "`gcc` is not installed"
-    steps = Steps(packages=("gcc", "libc6-dev"))
-    if not host.has_apt:
-        raise EngineError(problem, hint="install `gcc` from the packages of your system")
-    if not host.root:
-        raise EngineError(problem, hint=f"run `apt-get install {' '.join(steps.packages)}` as root")
-    with _lock(paths, report):
-        _confirm(Diagnostic(problem, hint="install `gcc`"), steps, paths, ask, report)
-        _execute(steps, paths, report)
-
-
 def restart(report: Reporter, paths: DaemonPaths | None = None, seconds: float = IDLE_SECONDS) -> bool:
     """Restart the engine that docker connects to; return False if it is not Bakehouse's or never idle.
 

@@ -2,9 +2,6 @@
 
 It has its own data, socket, bridge, cgroups and containerd namespaces, and does not affect the engine of this
 machine. Needs root.
-
-Build steps can get a fake clock: a preloaded library returns another time to programs. It has no effect on
-static programs, on programs linked against musl, and on times that the kernel writes, such as those of files.
 """
 
 import contextlib
@@ -14,16 +11,13 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.engine import dockerd
 from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.errors import EngineError
-from bakehouse.maintain import runc_wrapper
 from bakehouse.util import tempdir
 from bakehouse.util.process import MISSING_PROGRAM
 
@@ -37,62 +31,16 @@ _NETWORKS = range(20, 250)
 _BRIDGE = "10.213.{}"
 _POOL = "10.214.{}.0/24"
 """Addresses of the networks that are created on an engine."""
-COMPILER = "gcc"
-AHEAD_DAYS = 40
-"""Enough for another month, and often another year."""
-_SOURCE = Path(__file__).with_name("fake_clock.c")
-
-
-@dataclass(frozen=True, slots=True)
-class FakeClock:
-    """Clock that is some days ahead."""
-
-    days: int = AHEAD_DAYS
-
-    def programs(self, directory: Path) -> Path:
-        """Write a `runc` wrapper for the front of PATH; raises EngineError without gcc."""
-        directory.mkdir(exist_ok=True)
-        library = directory / "clock.so"
-        compile_library(library, self.days)
-        real = shutil.which("runc", path=dockerd.program_path()) or "runc"
-        command = [sys.executable, "-I", "-S", runc_wrapper.__file__, real, str(library)]
-        program = directory / "runc"
-        program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
-        program.chmod(0o755)
-        return directory
-
-
-def compile_library(library: Path, days: int) -> None:
-    """Compile the library that returns another time."""
-    command = [
-        *(COMPILER, "-O1", "-shared", "-fPIC", f"-DAHEAD={days * 86400}"),
-        *("-o", str(library), str(_SOURCE), "-ldl"),
-    ]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except MISSING_PROGRAM as error:
-        raise EngineError(
-            "the fake clock is a library that needs gcc, which is not installed",
-            hint="run `apt-get install gcc libc6-dev`",
-        ) from error
-    if done.returncode:
-        message = "the library of the fake clock could not be compiled"
-        tail = tuple(done.stderr.splitlines()[-5:])
-        raise EngineError(message, tail=tail, hint="run `apt-get install gcc libc6-dev`")
 
 
 @contextlib.contextmanager
 def isolated_engine(
     store: str,
     report: Callable[[str], None],
-    clock: FakeClock | None = None,
     under: Path = _HOME,
     owner: Path = _OWNER,
 ) -> Iterator[DaemonPaths]:
-    """Start an engine with an image store; the end of the context, or the next run, removes all of it.
-
-    Build steps can get a fake clock.
-    """
+    """Start an engine with an image store; the end of the context, or the next run, removes all of it."""
     if os.geteuid() != 0:
         raise EngineError(
             "only root can start a second container engine", hint="run the same command as root"
@@ -102,7 +50,7 @@ def isolated_engine(
     directory = Path(tempfile.mkdtemp(prefix=f"{tempdir.run_id()}.", dir=under))
     name = name_of(directory)
     try:
-        paths = _paths(directory, store, clock)
+        paths = _paths(directory, store)
         number = _make_bridge(name)
         _write_settings(paths, name, owner, number)
         dockerd.start(paths, report)
@@ -111,10 +59,8 @@ def isolated_engine(
         _remove(directory)
 
 
-def _paths(directory: Path, store: str = CONTAINERD, clock: FakeClock | None = None) -> DaemonPaths:
-    programs = clock.programs(directory / "bin") if clock else None
-    path = f"{programs}:{dockerd.program_path()}" if programs else dockerd.program_path()
-    return DaemonPaths.below(directory, ("env", f"PATH={path}", "dockerd"), store)
+def _paths(directory: Path, store: str = CONTAINERD) -> DaemonPaths:
+    return DaemonPaths.below(directory, ("env", f"PATH={dockerd.program_path()}", "dockerd"), store)
 
 
 def name_of(directory: Path) -> str:

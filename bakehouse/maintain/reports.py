@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bakehouse.maintain.compare import Reproduction
 from bakehouse.maintain.rehearsal import Rehearsed
+from bakehouse.maintain.reproduce import Reproduction
 from bakehouse.maintain.stub_plan import REHEARSED
 
 Json = dict[str, Any]
@@ -45,12 +45,10 @@ def rehearsed(images: Sequence[Rehearsed]) -> list[Json]:
 
 
 def reproductions(results: Iterable[Reproduction]) -> list[Json]:
-    """Return for each image and store whether the second build gave the same layers."""
+    """Return for each image whether the second build gave the same layers."""
     return [
         {
             "image": result.image,
-            "store": result.store,
-            "clock": result.clock,
             "layers": result.layers,
             "same": result.is_same,
             "differing": [

@@ -13,8 +13,8 @@ from bakehouse.cli.doctor import CheckState, DoctorCheck
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.maintain import reports as maintained
-from bakehouse.maintain.compare import LayerDifference, Reproduction
 from bakehouse.maintain.rehearsal import Rehearsed
+from bakehouse.maintain.reproduce import LayerDifference, Reproduction
 from bakehouse.maintain.stub_plan import Rehearsal
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.workspace import open_workspace, select
@@ -84,10 +84,7 @@ def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
         ),
         "reproduce": maintained.reproductions(
             [
-                Reproduction(
-                    *("a", "overlay2", "c", 1, (DIGEST, DIGEST)),
-                    differing=(LayerDifference(1, "b", (DIGEST, DIGEST), ()),),
-                )
+                Reproduction("a", 1, (DIGEST, DIGEST), (LayerDifference(1, "b", (DIGEST, DIGEST)),)),
             ]
         ),
         "smoke": json_report.smoke(

@@ -41,10 +41,6 @@ def test_a_missing_program_has_no_answer(closed: Path, ask: Callable[[], object]
     ("ask", "message"),
     [
         (lambda: git_history._git(Path("/"), "version"), "`git` is not installed"),
-        (
-            lambda: isolated_engine.compile_library(Path("/tmp/clock.so"), 1),
-            "the fake clock is a library that needs gcc, which is not installed",
-        ),
     ],
 )
 def test_a_missing_program_is_named(closed: Path, ask: Callable[[], object], message: str) -> None:

@@ -87,12 +87,12 @@ def rehearse(context: Context, images: str, real_packages: bool = False, json: b
 )
 def reproduce(context: Context, images: str, sign: bool = False, json: bool = False) -> None:
     """
-    Build images again on new engines and list the files that differ.
+    Build images again on a new engine and list the layers that differ.
 
     bake reproduce pytorch-cpu
     bake reproduce mpi-cpu --sign
     """
-    from bakehouse.maintain import compare, reports
+    from bakehouse.maintain import reports
     from bakehouse.maintain import reproduce as reproducing
     from bakehouse.plan.workspace import select
     from bakehouse.publish.signing import require_bundler
@@ -102,7 +102,7 @@ def reproduce(context: Context, images: str, sign: bool = False, json: bool = Fa
     if not images:
         raise UsageError("`reproduce` needs at least one image", hint="such as `bake reproduce pytorch-cpu`")
     results = reproducing.reproduce(select(workspace, split(images)), report)
-    show(reports.reproductions(results) if json else compare.table(results))
+    show(reports.reproductions(results) if json else reproducing.table(results))
     reproducing.require_same(results)
     if bundler:
         reproducing.sign(workspace, results, bundler, report)
