@@ -14,6 +14,7 @@ from packaging.version import Version
 
 from bakehouse.catalog.component import (
     DRIVER,
+    WHEELS_TEMPLATE,
     Component,
     Incompatibility,
     Registries,
@@ -352,6 +353,10 @@ def read_component(fields: Fields, directory: Path) -> Component:
     fields.finish()
     smoke = directory / "smoke.py"
     _template(smoke, fields.problems)
+    template = _template(directory / "install.j2", fields.problems)
+    specs = [variant.spec for release in releases for variant in release.variants]
+    if "{% block build" not in template and any(spec.lock and not spec.base for spec in specs):
+        template += WHEELS_TEMPLATE
     return Component(
         name=directory.name,
         summary=summary,
@@ -359,7 +364,7 @@ def read_component(fields: Fields, directory: Path) -> Component:
         directory=directory,
         launchers=launchers,
         releases=tuple(sorted(releases, key=lambda release: Version(release.version), reverse=True)),
-        template=_template(directory / "install.j2", fields.problems),
+        template=template,
         smoke=smoke if smoke.is_file() else None,
         files=_files(directory / "files", fields.problems),
         location=fields.location,

@@ -74,6 +74,10 @@ class Artifact:
         return self.source if self.kind == "url" else f"{self.kind}:{self.source}"
 
     @property
+    def is_wheel(self) -> bool:
+        return self.file.endswith(".whl")
+
+    @property
     def pin_name(self) -> str:
         """Name of the artifact in `pins.yaml`: a URL, or `debian:package=version/file`."""
         return self.source if self.kind == "url" else f"{self.address}/{self.file}"
@@ -231,6 +235,15 @@ class Frozen:
     location: Location
 
 
+WHEELS_TEMPLATE = """\
+{% block build %}
+FROM {{ package_stage }} AS {{ stage.name }}
+{{ packages(stage, pip) }}
+{% endblock %}
+"""
+"""The end of the template of a component that consists of Python packages."""
+
+
 @dataclass(frozen=True, slots=True)
 class Component:
     """A part of an image: its facts, how to install it and how to check it."""
@@ -244,7 +257,7 @@ class Component:
     releases: tuple[Release, ...]
     """Newest first."""
     template: str
-    """The text of install.j2; empty if the component only has distribution packages and settings."""
+    """The text of install.j2, with WHEELS_TEMPLATE if that has no build; empty without packages of Python."""
     smoke: Path | None
     files: Mapping[str, bytes]
     """Files below the component's `files/`, for its template."""

@@ -44,7 +44,7 @@ def _subject(built: BuiltImage) -> ContentId:
     smoke check finds those that replace files of components.
     """
     image = built.image
-    own = {REQUIREMENTS} if any(stage.layers for stage in image.stages) else set()
+    own = {REQUIREMENTS} if any(stage.image and stage.layers for stage in image.stages) else set()
     if image.content.run or unpinned_inputs(image) or (image.key == image.recipe_key and not own):
         return built.content
     layers = [layer.key for layer in image.layer_keys if layer.key and not own & {*layer.stages[:1]}]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.engine import image_load
 from bakehouse.engine.content_store import StoredFiles
 from bakehouse.engine.image_load import add_entry
@@ -19,7 +20,8 @@ from bakehouse.engine.oci_layout import full_name
 from bakehouse.registry.manifest import digest_of
 from bakehouse.util.oci import Digest
 
-_WHEELS = re.compile(r"COPY /out/((?:files|byte-code)/[^/]+)/ / # buildkit")
+_WHEELS = re.compile(rf"COPY /out/((?:files|byte-code)/{REQUIREMENTS}~[^/]+)/ / # buildkit")
+"""Copies of the recipe's packages; those of components are layers like others."""
 
 
 @dataclass(frozen=True, slots=True)

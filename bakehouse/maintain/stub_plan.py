@@ -37,9 +37,11 @@ MAX_BYTES = 20_000_000
 HEAVY_STAGE, MAX_BYTES_OF_HEAVY = 200_000_000, 2_000_000
 """In stages larger than the first number, such as CUDA frameworks, wheels above the second become stubs."""
 
-_FINISH = re.compile(r"(?<![\w/-])finish-layer +(?P<words>[^&\n]*)")
+_FINISH = re.compile(
+    r"(?:(?<![\w/-])finish-layer +\S+|bin/python /usr/local/bin/layout-wheels)(?P<words>[^&\n]*)"
+)
 _APT = re.compile(r"\bapt-get install (?P<words>.*)")
-_COPIES = re.compile(r"^COPY --from=(\S+)", re.MULTILINE)
+_COPIES = re.compile(r"^COPY --from=(\S+?)(?:-packages)? ", re.MULTILINE)
 _OWN_PYTHON = "3.11"
 """Python of the Debian release of all base stubs."""
 
@@ -195,7 +197,7 @@ def dropped(stage_text: str) -> tuple[str, ...]:
     """Return the patterns of the installed files that `finish` removes in a stage."""
     matches = _FINISH.finditer(stage_text.replace("\\\n", " "))
     commands = [shlex.split(match["words"], comments=True) for match in matches]
-    named = (pattern.removeprefix("!") for _, *patterns in commands for pattern in patterns)
+    named = (pattern.removeprefix("!") for patterns in commands for pattern in patterns)
     return tuple(pattern for pattern in named if not pattern.startswith("**/"))
 
 

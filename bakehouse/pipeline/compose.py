@@ -40,6 +40,7 @@ from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
 _DIRECTORY = "/run/bakehouse"
+_SDISTS = REQUIREMENTS + SDISTS
 _COMPILE_MEMORY = 4 << 30
 _COMPILE_SECONDS = 1800.0
 
@@ -127,7 +128,7 @@ def changed_layers(
         found = {row.digest for row in rows.get((key.key, image.platform), ()) if row.digest}
         return bool(key.key) and key.is_pinned and found == {layer.digest}
 
-    stage = next((stage for stage in image.stages if stage.layers), None)
+    stage = next((stage for stage in image.stages if stage.image and stage.layers), None)
     own = [key for key, owner in zip(keys, owners, strict=True) if stage and owner.name == REQUIREMENTS]
     wheels = [layer for layer in layers if layer.wheels]
     if len(own) == len(wheels) and all(map(is_known, own, wheels)):
@@ -146,7 +147,7 @@ def changed_layers(
     by_path = {layer.wheels: layer for layer in wheels}
     # A build step makes the first layers of wheels, and all wheels of source distributions
     if (wheels and not own) or (
-        stage and (not wheels or (SDISTS in stage.layers and f"files/{SDISTS}" not in by_path))
+        stage and (not wheels or (_SDISTS in stage.layers and f"files/{_SDISTS}" not in by_path))
     ):
         return None
     return ChangedLayers(image, stored, last, owners, tuple(base), tuple(others), by_path, stage)
@@ -210,17 +211,17 @@ def _wheel_layers(
     codes: dict[str, dict[str, bytes]] = {}
     uncompiled: list[Wheel] = []
     for name, packages in stage.layers.items():
-        if name == SDISTS:
+        if name == _SDISTS:
             layers |= {path: change.wheels[path] for path in (f"files/{name}", f"byte-code/{name}")}
             continue
-        group, title = [wheels[package] for package in packages], f"{REQUIREMENTS}~{name}"
+        group = [wheels[package] for package in packages]
         files, byte_code = f"files/{name}", f"byte-code/{name}"
         old = change.stored_layer(files)
         same = [wheel for wheel in group if old and _has_wheel(old, wheel)]
-        if old and len(same) == len(group) and _has_files(old, wheel_layout.layer_entries(group, title)):
+        if old and len(same) == len(group) and _has_files(old, wheel_layout.layer_entries(group, name)):
             layers |= {path: change.wheels[path] for path in (files, byte_code)}
             continue
-        layers[files] = writer.write(partial(wheel_layout.write_layer, wheels=group, name=title), files)
+        layers[files] = writer.write(partial(wheel_layout.write_layer, wheels=group, name=name), files)
         layers[byte_code] = layers[files]
         known = change.stored_layer(byte_code)
         codes[name] = (
@@ -232,14 +233,14 @@ def _wheel_layers(
     compiled = _compile(uncompiled, change, engine, writer.directory)
     for name, packages in stage.layers.items():
         if name in codes:
-            path, title = f"byte-code/{name}", f"{REQUIREMENTS}~{name}"
+            path = f"byte-code/{name}"
             own = {
                 place
                 for package in packages
                 for place in wheel_layout.code_paths(wheels[package], stage.python)
             }
             codes[name] |= {place: code for place, code in compiled.items() if place in own}
-            write = partial(wheel_layout.write_byte_code, codes=codes[name], name=title)
+            write = partial(wheel_layout.write_byte_code, codes=codes[name], name=name)
             layers[path] = writer.write(write, path)
     return [*layers.values()]
 
@@ -254,7 +255,7 @@ def _replaces_others(change: ChangedLayers, wheels: Sequence[Wheel]) -> bool:
         for layer, owner in zip(change.others, owners, strict=True)
         if owner.name != FILES
     ]
-    if SDISTS in change.stage.layers and (built := change.stored_layer(f"files/{SDISTS}")):
+    if _SDISTS in change.stage.layers and (built := change.stored_layer(f"files/{_SDISTS}")):
         layers.append(built)
     return any(layer.has_any(wheel.entries) for layer in layers for wheel in wheels)
 

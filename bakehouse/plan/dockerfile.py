@@ -216,6 +216,9 @@ def _rendered(image: Image, templates: Mapping[str, str], texts: list[_StageText
             image=image,
             stages=build,
             linked=layers.linked(image, build),
+            merged=[
+                stage for stage, _ in build if any(f"={stage.name}-packages " in text for _, text in build)
+            ],
             chain=chain,
             links_system=links_system,
             has_inputs=has_inputs,
@@ -437,7 +440,7 @@ def _stage_texts(image: Image, environment: "Environment") -> list[_StageText]:
         else:
             texts.append(text)
         if stage.installs_packages:
-            below += (stage.name,)
+            below += (f"{stage.name}-packages" if stage.layers else stage.name,)
     problems.raise_as(RecipeError)
     return texts
 

@@ -78,10 +78,9 @@ def owners(image: Image, build: Texts, chain: Texts) -> tuple[LayerOwner, ...]:
         *steps["packages"],
         *system,
         *([LayerOwner(REPLACED, "RUN")] if image.frozen and build else []),
-        *(LayerOwner(stage.name, "COPY") for stage in stages if stage not in own),
+        *(LayerOwner(stage.name, "COPY") for stage in stages if stage not in own for _ in stage.copied),
         *steps["requirements"],
-        # Each layer of wheels has one of byte code
-        *(LayerOwner(stage.name, "COPY") for stage in own for _ in range(2 * len(stage.layers) or 1)),
+        *(LayerOwner(stage.name, "COPY") for stage in own for _ in stage.copied),
         *([LayerOwner(CONSTRAINTS, "COPY")] if image.constraints else []),
         *steps["code"],
         *([LayerOwner(FILES, "COPY")] if has_files else []),

@@ -18,7 +18,7 @@ from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.plan import base_steps
 from bakehouse.plan.image_layer import ImageLayer
 from bakehouse.plan.required_imports import RequiredImport
-from bakehouse.plan.wheel_layers import wheel_layers
+from bakehouse.plan.wheel_layers import LARGE_BYTES, wheel_layers
 from bakehouse.util.hashing import key_of
 from bakehouse.util.oci import PLATFORM, Digest
 
@@ -161,7 +161,24 @@ class Stage:
     @cached_property
     def layers(self) -> dict[str, tuple[Package, ...]]:
         """The packages of each layer that `layout-wheels` writes, by the name of the layer."""
-        return wheel_layers(self.locked) if self.python else {}
+        if not self.python:
+            return {}
+        if self.image:
+            return wheel_layers(self.name, self.locked)
+        files = map(_artifact_wheel, self.artifacts.values())
+        return wheel_layers(self.name, (*self.locked, *files), max_small=1)
+
+    def code_layer(self, layer: str) -> str:
+        """Return the name of the layer of byte code of a layer; each component has only one."""
+        return layer if self.image else f"{self.name}~modules"
+
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """The directories below /out that become layers; empty for /out itself."""
+        if self.image:
+            return tuple(f"{kind}/{layer}/" for layer in self.layers for kind in ("files", "byte-code"))
+        codes = dict.fromkeys(f"byte-code/{self.code_layer(layer)}/" for layer in self.layers)
+        return (*(f"files/{layer}/" for layer in self.layers), *codes) or ("",)
 
     @property
     def packages(self) -> str:
@@ -181,13 +198,17 @@ class Stage:
     @property
     def finish(self) -> str:
         """The command that prepares /out; the step must mount its script."""
-        program = "/opt/venv/bin/python /usr/local/bin/layout-wheels" if self.layers else "finish-layer"
-        return wrapped([program, self.name, *map(shlex.quote, self.dropped)], "        ", " \\")
+        words = (
+            ["/opt/venv/bin/python /usr/local/bin/layout-wheels"]
+            if self.layers
+            else ["finish-layer", self.name]
+        )
+        return wrapped([*words, *map(shlex.quote, self.dropped)], "        ", " \\")
 
     @property
     def requirements(self) -> str:
         """Path in `inputs/` of the requirements file of `wheels`. Raises LookupError if there are none."""
-        if not self.wheels:
+        if not (self.wheels or (self.layers and self.artifacts)):
             message = f"{self.part.title} locks no wheels"
             raise LookupError(message)
         return f"requirements/{self._label}.txt"
@@ -231,25 +252,29 @@ class Stage:
     def inputs(self) -> dict[str, bytes]:
         """Files that the steps of the stage can read, by path in `inputs/`."""
         files = {self.file(name): content for name, content in self.files.items()}
-        if self.wheels:
-            files[self.requirements] = self._list(self.wheels)
+        if self.wheels or (self.layers and self.artifacts):
+            files[self.requirements] = self._list(built=False)
         if self.sdists:
-            files[self.sdists_list] = self._list(self.sdists)
+            files[self.sdists_list] = self._list(built=True)
         if self.locks_build:
             files[self.build_list] = _build_file(self.sdists)
         if self.debs:
             files[self.debs_list] = debs_file(self.debs)
         return files
 
-    def _list(self, packages: tuple[Package, ...]) -> bytes:
+    def _list(self, *, built: bool) -> bytes:
         """Return a requirements file, in which a comment names the layer of the packages below it."""
         if not self.layers:
-            return _requirements_file(packages)
-        parts = {
-            layer: _requirements_file(package for package in group if package in packages)
+            return _requirements_file(self.sdists if built else self.wheels)
+        groups = {
+            layer: [package for package in group if package.is_sdist == built]
             for layer, group in self.layers.items()
         }
-        return b"".join(f"# layer {layer}\n".encode() + lines for layer, lines in parts.items() if lines)
+        return b"".join(
+            f"# layer {layer} {self.code_layer(layer)}\n".encode() + _requirements_file(group)
+            for layer, group in groups.items()
+            if group
+        )
 
     @property
     def _label(self) -> str:
@@ -260,7 +285,8 @@ class Stage:
         """
         if self.image:
             return f"{self.name}-{self.image}"
-        name = self.part.label
+        # Images on a vendor's base have the same packages in another form
+        name = f"{self.part.label}-layers" if self.layers else self.part.label
         if not self.is_partial:
             return name
         packages = (
@@ -495,8 +521,14 @@ def debs_file(debs: Iterable[Deb]) -> bytes:
     return "".join(rows).encode()
 
 
+def _artifact_wheel(file: Artifact) -> Package:
+    """Return a wheel that no package index has. It has a layer of its own, whatever its size."""
+    return Package(file.file.partition("-")[0], "", file.sha256 or "", file.file, LARGE_BYTES, file.location)
+
+
 def _requirements_file(packages: Iterable[Package]) -> bytes:
-    return "".join(f"{package.requirement}\n" for package in packages).encode()
+    lines = (package.requirement if package.version else f"# wheel {package.name}" for package in packages)
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _build_file(sdists: Iterable[Package]) -> bytes:

@@ -12,7 +12,7 @@ from bakehouse.catalog.base_contents import BaseContents
 from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.build_requirements import with_build_requirements
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.component import BaseSource
+from bakehouse.catalog.component import WHEELS_TEMPLATE, BaseSource
 from bakehouse.catalog.python_lock import normal_name
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.size_budget import OWN, REQUIREMENTS
@@ -71,9 +71,9 @@ def constraints(
     return tuple(sorted([*lines, *resolution.companions]))
 
 
-MAX_LAYERS = 100
-REQUIREMENTS_TEMPLATE, SDISTS_TEMPLATE = "requirements.j2", "requirements-sdists.j2"
-"""Templates of the Python packages of a recipe, without and with locked build requirements."""
+MAX_LAYERS = 120
+SDISTS_TEMPLATE = "requirements-sdists.j2"
+"""Template of the Python packages of a recipe with locked build requirements."""
 _LABEL = "org.bakehouse"
 
 
@@ -204,6 +204,7 @@ def _stages(
     """Return the stages of an image in build order; `all_parts` are the base and the components on it."""
     selected = resolution.recipe.trim
     base_part, *parts = all_parts
+    own_python = _own_python(resolution)
     stages: list[Stage] = []
     for choice, part in zip(resolution.choices, parts, strict=True):
         component, spec, name = choice.candidate.component, choice.spec, choice.name
@@ -212,7 +213,7 @@ def _stages(
             # Without a template there is no build stage; without packages, lower layers contain all of them
             continue
         trims = trim_choices(spec.trims.values(), selected, gpu=spec.gpu)
-        debs = locked.stages.get(name, ())
+        debs, wheels = locked.stages.get(name, ()), all(file.is_wheel for file in spec.artifacts)
         stages.append(
             Stage(
                 part,
@@ -229,6 +230,7 @@ def _stages(
                 debs_list=f"debs/{base_part.label}/{part.label}.txt" if debs else "",
                 layer=component.layer_order,
                 is_partial=packages != spec.packages,
+                python=own_python if template.endswith(WHEELS_TEMPLATE) and wheels else "",
             )
         )
     if resolution.user_packages:
@@ -246,7 +248,7 @@ def _user_stage(
     debs = debs if has_build else ()
     return Stage(
         InstalledComponent(REQUIREMENTS, "0", ""),
-        templates[SDISTS_TEMPLATE if has_build else REQUIREMENTS_TEMPLATE],
+        templates[SDISTS_TEMPLATE] if has_build else WHEELS_TEMPLATE,
         source=recipe.location.path.parent,
         locked=packages,
         build_apt=requirements_packages(resolution) if has_build else (),
@@ -381,8 +383,8 @@ def _invalid_package(name: str, manager: Manager, location: Location, label: str
 
 def _check_layers(image: Image, recipe: Recipe, problems: Problems) -> None:
     # The number of layers of a base is unknown before the pull; no base of the catalog has more than 20.
-    wheels = 2 * sum(len(stage.layers) for stage in image.stages)
-    layers = 22 + bool(image.constraints) + len(image.stages) + len(image.content.run) + wheels
+    layers = 22 + bool(image.constraints) + len(image.content.run)
+    layers += sum(len(stage.copied) for stage in image.stages)
     if layers > MAX_LAYERS:
         message = f"image `{image.name}` has {layers} layers; at most {MAX_LAYERS} are allowed"
         hint = "combine several steps of `run`"

@@ -13,7 +13,7 @@ from bakehouse.layers.composed_image import Layer, compose, layers_of
 from bakehouse.layers.stored_layer import read_layer
 from tests.support.stored_images import digest, stored
 
-WHEELS = "COPY /out/files/a/ / # buildkit"
+WHEELS = "COPY /out/files/requirements~a/ / # buildkit"
 
 
 def test_layers_of_wheels_are_replaced_in_their_place() -> None:
@@ -23,16 +23,16 @@ def test_layers_of_wheels_are_replaced_in_their_place() -> None:
     assert layers_of(before) == (
         Layer(digest(1), 1),
         Layer(digest(2), 2),
-        Layer(digest(3), 3, "files/a"),
+        Layer(digest(3), 3, "files/requirements~a"),
         Layer(digest(4), 4),
     )
 
-    more = [Layer(digest(7), 7, "files/a"), Layer(digest(8), 8, "byte-code/a")]
+    more = [Layer(digest(7), 7, "files/requirements~a"), Layer(digest(8), 8, "byte-code/requirements~a")]
     after = compose(before, [Layer(digest(1), 1), Layer(digest(2), 2), *more, Layer(digest(5), 5)])
 
     expected = stored(
         {
-            **{"base": 1, "COPY x": 2, WHEELS: 7, "COPY /out/byte-code/a/ / # buildkit": 8},
+            **{"base": 1, "COPY x": 2, WHEELS: 7, "COPY /out/byte-code/requirements~a/ / # buildkit": 8},
             **{"ENV A": 0, "COPY y": 5},
         },
         label="é & ü",

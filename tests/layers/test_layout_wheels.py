@@ -185,12 +185,14 @@ def test_a_layer_has_the_files_of_the_tree(tmp_path: Path, script: ModuleType) -
 
 def test_a_trimmed_file_is_in_no_record(tmp_path: Path, script: ModuleType) -> None:
     files = {"demo/tests/a.py": (b"", 0o644), "demo/lib.a": (b"", 0o644), "demo/kept.a": (b"", 0o644)}
-    patterns = ("opt/venv/lib/python*/site-packages/*/tests", "!**/kept.a")
+    patterns = ("opt/venv/lib/python*/site-packages/*/tests", "!**/kept.a", "opt/unused")
     wheel = script.Wheel(write_wheel(tmp_path, files=files), script.Place("/opt/venv", PYTHON, patterns))
     assert [path for path in wheel.entries if "/demo/" in path] == [f"{SITE}/demo/kept.a"]
     record = wheel.entries[f"{SITE}/demo-1.0.dist-info/RECORD"].data
     assert b"demo/kept.a" in record
     assert b"tests" not in record
+    # A pattern of a component that no wheel uses is an error
+    assert {*patterns} - wheel.used == {"opt/unused"}
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,13 @@ from tests.support.stored_images import digest, stored
 from tests.support.trees import IMAGE, Tree, templates
 
 LAST = digest(99)
+KINDS = ("files", "byte-code")
 STEPS = {
     **{"debian": 1, "COPY /out/ / # python": 2, "COPY /out/ / # torch": 3, "COPY /out/ / # toolkit": 4},
-    **{"COPY /out/files/small_1/ / # buildkit": 5, "COPY /out/byte-code/small_1/ / # buildkit": 6},
+    **{
+        "COPY /out/files/requirements~small_1/ / # buildkit": 5,
+        "COPY /out/byte-code/requirements~small_1/ / # buildkit": 6,
+    },
 }
 
 
@@ -43,7 +47,7 @@ def test_only_wheels_are_written_if_the_map_has_all_other_layers(image: Image) -
     assert change
     assert change.stage is image.stages[-1]
     assert [layer.digest for layer in (*change.base, *change.others)] == [digest(n) for n in (1, 2, 3, 4)]
-    assert [*change.wheels] == ["files/small_1", "byte-code/small_1"]
+    assert [*change.wheels] == ["files/requirements~small_1", "byte-code/requirements~small_1"]
 
 
 def test_known_wheels_are_not_opened(image: Image) -> None:
@@ -66,7 +70,7 @@ def test_a_step_that_nothing_pins_needs_a_build(image: Image) -> None:
 
 
 def test_the_first_wheels_need_a_build(image: Image) -> None:
-    without = {step: number for step, number in STEPS.items() if "/small_1/" not in step}
+    without = {step: number for step, number in STEPS.items() if "~small_1/" not in step}
     assert changed(image, (2,), (3,), (4,), steps=without) is None
 
 

@@ -282,10 +282,13 @@ def test_own_packages_are_installed_by_a_stage_of_their_own(tree: Tree) -> None:
     ]
 
     assert requirements.path == "small/inputs/requirements/requirements-small.txt"
-    assert requirements.content.decode() == f"# layer small_1\nmine==1 --hash=sha256:{SHA}\n"
+    assert (
+        requirements.content.decode()
+        == f"# layer requirements~small_1 requirements~small_1\nmine==1 --hash=sha256:{SHA}\n"
+    )
     assert [step.rest for step in steps if "--link" in step.rest][-2:] == [
-        "--link --from=requirements /out/files/small_1/ /",
-        "--link --from=requirements /out/byte-code/small_1/ /",
+        "--link --from=requirements /out/files/requirements~small_1/ /",
+        "--link --from=requirements /out/byte-code/requirements~small_1/ /",
     ]
 
 
@@ -380,7 +383,9 @@ def test_a_stage_of_its_own_makes_the_wheels_of_source_distributions(tree: Tree)
     assert "--mount=type=bind,from=requirements-wheels,source=/tmp/wheels,target=/mnt/wheels" in text
     files = {file.path: file.content.decode() for file in rendering.render(tree.plan(), templates())}
     lists = {files[path] for path in files if "-sdists.txt" in path}
-    assert lists == {f"# layer from_sdists\nmine==1 --hash=sha256:{SHA}\n"}
+    assert lists == {
+        f"# layer requirements~from_sdists requirements~from_sdists\nmine==1 --hash=sha256:{SHA}\n"
+    }
 
 
 def test_a_template_may_define_the_stage_of_the_wheels(tree: Tree) -> None:
