@@ -12,6 +12,7 @@ from typing import Any
 
 from bakehouse.catalog.catalog import Catalog, read_component
 from bakehouse.catalog.matrix import EXCLUDE, INCLUDE, MATRIX, VARIABLE_NAME
+from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import read_recipe
 from bakehouse.errors import Location, Problems
 from bakehouse.util.yaml_fields import NO_HINTS, Fields, Hints, Key
@@ -26,6 +27,8 @@ _SAMPLE = "1"
 """Value of all recorded fields: a valid version, name and number."""
 _SHORT = 150
 """Shapes below this number of characters are repeated instead of named."""
+_LEVELS = re.compile("(?:(?:release|variant|artifact)(?:, )?)+")
+"""A cell that says where a key may stand."""
 _VARIABLE = r"\$\{"
 """A variable of a `matrix`, which can have any value."""
 
@@ -45,7 +48,34 @@ def write(directory: Path) -> None:
 def texts() -> dict[str, str]:
     """Return the text of both schemas by file name."""
     schemas = {"recipe.schema.json": recipe(), "component.schema.json": component()}
+    for schema, page in zip(schemas.values(), ("recipes.md", "components.md"), strict=True):
+        _describe(schema, _meanings(HOME / "docs" / "reference" / page))
     return {name: json.dumps(schema, indent=2, sort_keys=True) + "\n" for name, schema in schemas.items()}
+
+
+def _meanings(page: Path) -> dict[str, str]:
+    """Return what a page says of each key, in the row of its tables with the fewest keys."""
+    rows: dict[str, list[tuple[bool, int, str]]] = {}
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `"):
+            first, *cells = re.split(r" *(?<!\\)\| *", line.strip("| "))
+            keys = re.findall("`([a-z_]+)`", first)
+            text = next((cell for cell in cells if " " in cell and not _LEVELS.fullmatch(cell)), "")
+            for key in keys if text else ():
+                plain = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text)
+                rows.setdefault(key, []).append((text.startswith("see "), len(keys), plain))
+    return {key: min(found, key=lambda row: row[:2])[2] for key, found in rows.items()}
+
+
+def _describe(value: Any, meanings: dict[str, str]) -> None:
+    """Add what the page says to all keys, for the editor's hover."""
+    for key, shape in value.get("properties", {}).items():
+        if text := meanings.get(key):
+            shape["description"] = text
+    for inner in value.values():
+        for item in inner if isinstance(inner, list) else [inner]:
+            if isinstance(item, dict):
+                _describe(item, meanings)
 
 
 def component() -> Schema:

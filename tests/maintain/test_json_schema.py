@@ -56,6 +56,12 @@ def validator(name: str) -> Draft7Validator:
     return Draft7Validator(json.loads(text))
 
 
+@pytest.mark.parametrize("name", ["recipe", "component"])
+def test_an_editor_shows_what_each_key_means(name: str) -> None:
+    properties = json.loads(json_schema.texts()[f"{name}.schema.json"])["properties"]
+    assert [key for key, shape in properties.items() if " " not in shape.get("description", "")] == []
+
+
 def complaints(text: bytes, name: str) -> list[str]:
     value: Any = yaml.load(text, Loader)
     return [error.message for error in validator(name).iter_errors(value)]
