@@ -18,6 +18,12 @@ from typing import Any
 from bakehouse.errors import UsageError
 
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?P<operation>[^}]*)\}|(?P<plain>[A-Za-z_]\w*))")
+_WORD_PART = re.compile(
+    r"\\(?P<escaped>.?)|'(?P<single>[^']*)'?|\"(?P<double>(?:\\.|[^\"\\])*)\"?"
+    r"|(?P<plain>(?:\$\{[^}]*\}|\$\((?:[^()]|\([^()]*\))*\)|[^\\'\"])+)",
+    re.DOTALL,
+)
+"""An escaped character, a quoted text or plain text, as BuildKit reads words."""
 _UNKNOWN_FLAGS = ("Negated", "Background", "Coprocess", "Disown")
 Node = dict[str, Any]
 
@@ -55,14 +61,14 @@ def split_commands(text: str) -> tuple[ShellCommand, ...] | None:
     content = text.encode()
     commands: list[ShellCommand] = []
     root = json.loads(result.stdout)
-    for variable in _nodes(root, "ParamExp"):
+    for variable in (node for node in _nodes(root) if node.get("Type") == "ParamExp"):
         span = slice(variable["Pos"]["Offset"], variable["End"]["Offset"])
         variable["Text"] = content[span].decode(errors="replace")
     for statement in root.get("Stmts") or ():
         for follows, node in _joined(statement, ";"):
             start, end = node["Pos"]["Offset"], node["End"]["Offset"]
             shown = content[start:end].decode(errors="replace").rstrip("; \n")
-            calls = (*_nodes(node, "CallExpr"), *_nodes(node, "DeclClause"))
+            calls = tuple(call for call in _nodes(node) if call.get("Type") in ("CallExpr", "DeclClause"))
             follows = follows if commands else ""
             position = len(content[:start].decode(errors="replace"))
             plain, listed = _is_plain(node), _is_list(node)
@@ -81,27 +87,18 @@ def _joined(node: Node, follows: str) -> Iterator[tuple[str, Node]]:
         yield follows, node
 
 
-def _nodes(node: object, kind: str) -> Iterator[Node]:
-    """Yield the nodes of a kind below a node, in the order of the text."""
-    if isinstance(node, list):
-        for item in node:
-            yield from _nodes(item, kind)
-    elif isinstance(node, dict):
-        if node.get("Type") == kind or (kind == "Word" and "Parts" in node and "Type" not in node):
-            yield node
-        for value in node.values():
-            yield from _nodes(value, kind)
+def _nodes(node: object) -> Iterator[Node]:
+    """Yield all nodes below a node, in the order of the text."""
+    if isinstance(node, dict):
+        yield node
+    values = node if isinstance(node, list) else node.values() if isinstance(node, dict) else ()
+    for value in values:
+        yield from _nodes(value)
 
 
-def redirected(node: object) -> Iterator[Node]:
-    """Yield the targets of all redirections below a node."""
-    if isinstance(node, list):
-        for item in node:
-            yield from redirected(item)
-    elif isinstance(node, dict):
-        yield from (item["Word"] for item in node.get("Redirs") or ())
-        for value in node.values():
-            yield from redirected(value)
+def redirected(node: Node) -> list[Node]:
+    """Return the targets of all redirections below a node."""
+    return [item["Word"] for below in _nodes(node) for item in below.get("Redirs") or ()]
 
 
 def _is_plain(node: Node) -> bool:
@@ -120,7 +117,11 @@ def _is_list(node: Node) -> bool:
     command = node.get("Cmd") or {}
     if command.get("Type") == "BinaryCmd":
         return _is_list(command["X"]) and _is_list(command["Y"])
-    return command.get("Type") == "CallExpr" and not node.get("Negated") and not [*_nodes(node, "CmdSubst")]
+    return (
+        command.get("Type") == "CallExpr"
+        and not node.get("Negated")
+        and not any(below.get("Type") == "CmdSubst" for below in _nodes(node))
+    )
 
 
 def assignments(call: Node, variables: Mapping[str, str]) -> dict[str, str | None]:
@@ -142,7 +143,7 @@ def literal(word: Node) -> str | None:
 
 def words_of(node: Node) -> list[Node]:
     """Return all words below a node."""
-    return [*_nodes(node, "Word")]
+    return [below for below in _nodes(node) if "Parts" in below and "Type" not in below]
 
 
 def word_values(word: Node, variables: Mapping[str, str]) -> list[str] | None:
@@ -177,66 +178,17 @@ def _value(parts: list[Node], variables: Mapping[str, str], *, quoted: bool) -> 
     return "".join(values)
 
 
-def _end_of_quote(text: str, position: int) -> int:
-    quote = text[position]
-    position += 1
-    while position < len(text) and text[position] != quote:
-        if text[position] == "\\" and quote != "'":
-            position += 1
-        elif quote == '"' and text.startswith("$(", position):
-            position = _end_of_bracket(text, position + 1) - 1
-        position += 1
-    return position + 1
-
-
-def _end_of_bracket(text: str, position: int) -> int:
-    pair = {"(": ")", "{": "}"}[text[position]]
-    opening, level = text[position], 0
-    while position < len(text):
-        character = text[position]
-        if character == "\\":
-            position += 1
-        elif character in "'\"`" and opening == "(":
-            position = _end_of_quote(text, position)
-            continue
-        elif character == opening:
-            level += 1
-        elif character == pair:
-            level -= 1
-            if not level:
-                return position + 1
-        position += 1
-    return len(text)
-
-
 def unquoted(raw: str, variables: Mapping[str, str]) -> str:
     """Return a word without quotes, with the known variables replaced; others stay as they are."""
-    parts: list[str] = []
-    position, plain = 0, 0
-    while position < len(raw):
-        character = raw[position]
-        if character == "\\":
-            parts.append(expanded(raw[plain:position], variables) + raw[position + 1 : position + 2])
-            position += 2
-            plain = position
-        elif character == "'":
-            end = _end_of_quote(raw, position)
-            parts += [expanded(raw[plain:position], variables), raw[position + 1 : end].removesuffix("'")]
-            position = plain = end
-        elif character == '"':
-            end = _end_of_quote(raw, position)
-            inner = raw[position + 1 : end].removesuffix('"')
-            parts += [
-                expanded(raw[plain:position], variables),
-                re.sub(r'\\([\\"$`])', r"\1", expanded(inner, variables)),
-            ]
-            position = plain = end
-        elif raw.startswith(("$(", "${"), position):
-            position = _end_of_bracket(raw, position + 1)
-        else:
-            position += 1
-    parts.append(expanded(raw[plain:], variables))
-    return "".join(parts)
+
+    def value(match: re.Match[str]) -> str:
+        if match["plain"] is not None:
+            return expanded(match["plain"], variables)
+        if match["double"] is not None:
+            return re.sub(r'\\([\\"$`])', r"\1", expanded(match["double"], variables))
+        return match["escaped"] if match["single"] is None else match["single"]
+
+    return _WORD_PART.sub(value, raw)
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:
@@ -266,18 +218,12 @@ def _operated(value: str, operation: str) -> str:
         pattern = translate(match[2])[:-2]
         return re.sub(pattern, match[3] or "", value, count=0 if match[1] == "//" else 1)
     if match := re.fullmatch(r"(##?|%%?)(.*)", operation):
-        lengths = range(len(value) + 1)
-        pattern = translate(match[2])
-        from_start = match[1].startswith("#")
-        cuts = [
-            length
-            for length in lengths
-            if re.fullmatch(pattern, value[:length] if from_start else value[len(value) - length :])
-        ]
-        if not cuts:
-            return value
-        cut = max(cuts) if len(match[1]) == 2 else min(cuts)
-        return value[cut:] if from_start else value[: len(value) - cut]
+        pattern = translate(match[2])[:-2]
+        if match[1] == "#":
+            pattern = re.sub(r"\.\*(?!\?)", ".*?", pattern)
+        shortest = "?" if match[1] == "%%" else ""
+        form = f"{pattern}(?s:(.*))" if "#" in match[1] else f"(?s:(.*{shortest})){pattern}"
+        return rest[1] if (rest := re.fullmatch(form, value)) else value
     return value
 
 
