@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.component import BaseSource, Component
 from bakehouse.commands.dockerfile_import.index import distance
 from bakehouse.commands.dockerfile_import.installs import names
 
@@ -13,7 +14,12 @@ _ECR = re.compile(r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-
 _ANY_REGION = re.compile(r"(763104351884\.dkr\.ecr\.)\$(?:\{\w+\}|\w+)(?=\.amazonaws\.com/)")
 """AWS's account of most regions, with a build argument without a default as the region."""
 _PUBLIC_ECR = "public.ecr.aws/deep-learning-containers/"
-_SUITES = {"12": ("12", "bookworm"), "13": ("13", "trixie")}
+_SUITES = {"12": r"(?:12|bookworm)(?!\d)", "13": r"(?:13|trixie)(?!\d)"}
+_OTHER_SUITE = re.compile("buster|bullseye|stretch|alpine|windows")
+_FRAMEWORKS = {
+    "pytorch/pytorch": ("pytorch", "PyTorch's own wheels"),
+    "tensorflow/tensorflow": ("tensorflow", "TensorFlow's own wheel"),
+}
 _TAG_PART = re.compile(
     r"cudnn|runtime|gpu|cpu|py\d+|cu\d+|ubuntu[\d.]+|amzn\d+|sdk[\d.]+|ec2|sagemaker|neuronx?"
 )
@@ -96,94 +102,74 @@ def find_base(reference: str, catalog: Catalog) -> KnownImage:
     return _public(reference, name, tag, note)
 
 
-def _exact(plain: str, catalog: Catalog) -> Iterator[BaseChoice]:
-    """Yield the variants that are, or are built with, an image."""
-    same: list[BaseChoice] = []
-    built: list[BaseChoice] = []
-    plainer: list[BaseChoice] = []
+def _bases(catalog: Catalog) -> Iterator[tuple[Component, str, str, BaseSource]]:
+    """Yield all bases of the catalogue with their components, versions and variants."""
     for component in catalog.components.values():
         for release in component.releases if component.is_base else ():
-            names = {variant.name for variant in release.variants}
             for variant in release.variants:
-                base = variant.spec.base
-                if base is None or not base.reference:
-                    continue
-                choice = BaseChoice(component.name, release.version, variant.name)
-                if base.reference.partition("@")[0].removeprefix("docker.io/") == plain:
-                    same.append(choice)
-                elif base.build_reference.partition("@")[0] == plain:
-                    choice = replace(choice, detail="compilers stay in the build stages")
-                    # Its libraries are those of the devel image; the base images have fewer.
-                    built.insert(0 if "runtime" in variant.name else len(built), choice)
-                else:
-                    continue
-                # Wheels of frameworks bring a cuDNN of their own, in another version
-                if (name := variant.name.removeprefix("cudnn-")) != variant.name and name in names:
-                    detail = "; ".join(filter(None, (choice.detail, "cuDNN comes with the framework")))
-                    plainer.append(replace(choice, variant=name, detail=detail))
-    yield from (*same, *built, *plainer)
+                if variant.spec.base and variant.spec.base.reference:
+                    yield component, release.version, variant.name, variant.spec.base
+
+
+def _exact(plain: str, catalog: Catalog) -> Iterator[BaseChoice]:
+    """Yield the variants that are, or are built with, an image."""
+    found: list[tuple[int, BaseChoice]] = []
+    known = {(component.name, version, variant) for component, version, variant, _ in _bases(catalog)}
+    for component, version, variant, base in _bases(catalog):
+        choice, rank = BaseChoice(component.name, version, variant), 0
+        if base.reference.partition("@")[0].removeprefix("docker.io/") != plain:
+            if base.build_reference.partition("@")[0] != plain:
+                continue
+            # Its libraries are those of the devel image; the base images have fewer.
+            rank = 1 if "runtime" in variant else 2
+            choice = replace(choice, detail="compilers stay in the build stages")
+        found.append((rank, choice))
+        # Wheels of frameworks bring a cuDNN of their own, in another version
+        name = variant.removeprefix("cudnn-")
+        if name != variant and (component.name, version, name) in known:
+            detail = "; ".join(filter(None, (choice.detail, "cuDNN comes with the framework")))
+            found.append((3, replace(choice, variant=name, detail=detail)))
+    yield from (choice for _, choice in sorted(found, key=lambda item: item[0]))
 
 
 def _similar(name: str, tag: str, reference: str, catalog: Catalog) -> Iterator[BaseChoice]:
     """Yield variants of the same repository, the nearest first."""
-    version = match[0] if (match := re.match(r"v?\d+(\.\d+)*", tag)) else ""
+    version = _leading_version(tag)
     parts = {*_TAG_PART.findall(tag.replace("devel", "runtime"))}
     found: list[tuple[tuple[object, ...], BaseChoice]] = []
-    for component in catalog.components.values():
-        if not component.is_base or component.name == "debian":
+    for component, release, variant, base in _bases(catalog):
+        own_name, _, own_tag = base.reference.rpartition(":")
+        own = {*_TAG_PART.findall(own_tag)}
+        if own_name != name or component.name == "debian" or {_is_gpu(parts), _is_gpu(own)} == {True, False}:
             continue
-        for release in component.releases:
-            for variant in release.variants:
-                base = variant.spec.base
-                if base is None:
-                    continue
-                own_name, _, own_tag = base.reference.rpartition(":")
-                if own_name != name:
-                    continue
-                own = {*_TAG_PART.findall(own_tag)}
-                if _is_gpu(parts) is not None and _is_gpu(own) not in (None, _is_gpu(parts)):
-                    continue
-                found.append(
-                    _rank(component.name, release.version, variant.name, version, own_tag, parts, own)
-                )
+        own_version = _leading_version(own_tag) or release
+        # Parts of the tag that differ in the catalogue's image; a short tag leaves some out.
+        kinds = {_kind(part) for part in own}
+        different = {part for part in parts - own if _kind(part) in kinds or part == "ec2"} - {"sagemaker"}
+        is_same = own_version == version or (version.count(".") < 2 and own_version.startswith(f"{version}."))
+        others = sorted(different - {"ec2"})
+        notes = {
+            "the tag has no version": not version,
+            f"the catalogue has {own_version} as the nearest": version and not is_same,
+            "an -ec2 tag is the image without SageMaker's toolkit; "
+            "the recipe starts from -sagemaker": "ec2" in different,
+            f"the catalogue's image differs in {', '.join(others)}": others,
+        }
+        note = "; ".join(text for text, applies in notes.items() if applies)
+        flavours = {"cudnn", "runtime"}
+        distances = distance(own_version, version), len(different) + len((parts ^ own) & flavours)
+        found.append(
+            ((not is_same, *distances, variant), BaseChoice(component.name, release, variant, note))
+        )
     found.sort(key=lambda item: item[0])
     exact = [choice for key, choice in found if not key[0]]
     # Another version is a choice only if the catalogue lacks this one.
-    yield from exact or [
-        replace(
-            choice, note=f"{choice.note}; run `bake init --base {reference}` to describe the image itself"
-        )
-        for _, choice in found[:6]
-    ]
+    advice = f"; run `bake init --base {reference}` to describe the image itself"
+    yield from exact or [replace(choice, note=f"{choice.note}{advice}") for _, choice in found[:6]]
 
 
-def _rank(
-    component: str, release: str, variant: str, version: str, own_tag: str, parts: set[str], own: set[str]
-) -> tuple[tuple[object, ...], BaseChoice]:
-    own_version = match[0] if (match := re.match(r"\d+(\.\d+)*", own_tag)) else release
-    # Parts of the tag that differ in the catalogue's image; a short tag leaves some out.
-    kinds = {_kind(part) for part in own}
-    different = {part for part in parts - own if _kind(part) in kinds or part == "ec2"} - {"sagemaker"}
-    is_same = own_version == version or (version.count(".") < 2 and own_version.startswith(f"{version}."))
-    notes = []
-    if not version:
-        notes.append("the tag has no version")
-    elif not is_same:
-        notes.append(f"the catalogue has {own_version} as the nearest")
-    if "ec2" in different:
-        notes.append(
-            "an -ec2 tag is the image without SageMaker's toolkit; the recipe starts from -sagemaker"
-        )
-    if others := sorted(different - {"ec2"}):
-        notes.append(f"the catalogue's image differs in {', '.join(others)}")
-    choice = BaseChoice(component, release, variant, "; ".join(notes))
-    flavours = {"cudnn", "runtime"}
-    return (
-        not is_same,
-        distance(own_version, version),
-        len(different) + len((parts ^ own) & flavours),
-        variant,
-    ), choice
+def _leading_version(tag: str) -> str:
+    return match[1] if (match := re.match(r"v?(\d+(?:\.\d+)*)", tag)) else ""
 
 
 def _kind(part: str) -> str:
@@ -202,43 +188,28 @@ def _is_gpu(parts: set[str]) -> bool | None:
 
 def _public(reference: str, name: str, tag: str, note: str) -> KnownImage:
     """Return the base for public images that the catalogue builds in another way."""
-    version = match[0] if (match := re.match(r"\d+(\.\d+)*", tag)) else ""
-    short = name.rpartition("/")[2]
-    if name == "debian" or name == "buildpack-deps":
-        for suite, names in _SUITES.items():
-            if re.match(rf"(?:{'|'.join(names)})(?![0-9])", tag) and name == "debian":
-                return KnownImage((BaseChoice("debian", suite, "", "", f"Bakehouse bootstraps it{note}"),))
+    version = _leading_version(tag)
+    suites = [suite for suite, form in _SUITES.items() if re.match(form, tag)]
+    if name == "debian" and suites:
+        return KnownImage((BaseChoice("debian", suites[0], "", "", f"Bakehouse bootstraps it{note}"),))
     if name == "python" and version:
-        other = next(
-            (suite for suite in ("buster", "bullseye", "stretch", "alpine", "windows") if suite in tag), ""
-        )
-        text = (
-            f"its distribution {other} is not in the catalogue; the recipe starts from Debian 12"
-            if other
-            else ""
-        )
+        other = _OTHER_SUITE.search(tag)
+        text = other and f"its distribution {other[0]} is not in the catalogue; the recipe starts from Debian 12"
         minor = ".".join(version.split(".")[:2])
-        suites = ("13", "12") if "trixie" in tag else ("12", "13")
-        return KnownImage(
-            tuple(BaseChoice("debian", suite, "", text) for suite in suites),
-            wishes=(("python", f"=={minor}.*" if "." in minor else "", ""),),
-        )
-    if short == "pytorch" and name == "pytorch/pytorch":
-        cuda = f"cu{match[1].replace('.', '')}-*" if (match := re.search(r"cuda(\d+\.\d+)", tag)) else "cu*"
-        text = "the recipe installs PyTorch's own wheels on Debian 12"
-        text += "; compilers stay in the build stages" if "devel" in tag else ""
-        return KnownImage(
-            (BaseChoice(*DEFAULT_BASE, "", "", text), BaseChoice("debian", "13", "", "", text)),
-            wishes=(("pytorch", f"=={version}" if version else "", cuda),),
-        )
-    if name == "tensorflow/tensorflow":
+        choices = [BaseChoice("debian", suite, "", text or "") for suite in ("12", "13")]
+        wish = "python", f"=={minor}.*" if "." in minor else "", ""
+        return KnownImage(tuple(choices[::-1] if "trixie" in tag else choices), wishes=(wish,))
+    if name in _FRAMEWORKS:
+        component, wheels = _FRAMEWORKS[name]
+        cuda = re.search(r"cuda(\d+)\.(\d+)", tag)
         device = "cuda-*" if "gpu" in tag else "cpu-*"
-        text = "the recipe installs TensorFlow's own wheel on Debian 12"
-        return KnownImage(
-            (BaseChoice(*DEFAULT_BASE, "", "", text),),
-            wishes=(("tensorflow", f"=={version}" if version else "", device),),
-        )
-    if short in ("ubuntu", "debian") and name in ("ubuntu", "debian"):
+        if component == "pytorch":
+            device = f"cu{cuda[1]}{cuda[2]}-*" if cuda else "cu*"
+        text = f"the recipe installs {wheels} on Debian 12"
+        text += "; compilers stay in the build stages" if "devel" in tag else ""
+        bases = tuple(BaseChoice("debian", suite, "", "", text) for suite in ("12", "13"))
+        return KnownImage(bases, wishes=((component, f"=={version}" if version else "", device),))
+    if name in ("ubuntu", "debian"):
         return _default(reference, f"the catalogue has no {name} {tag or 'latest'} without a framework", True)
     if re.search(r"conda|mamba|miniforge", name):
         return _default(reference, "Bakehouse installs Python and its packages without conda", True)

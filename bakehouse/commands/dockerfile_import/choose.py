@@ -1,7 +1,8 @@
 """Choice of base, components and versions: what a Dockerfile asks for, as far as it resolves."""
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from fnmatch import fnmatchcase
@@ -45,8 +46,6 @@ class ChosenComponents:
     """Reason by component for those in another version."""
     dropped: dict[str, str] = field(default_factory=dict)
     """Reason by component for those that do not fit."""
-    provided: dict[str, str] = field(default_factory=dict)
-    """Version by component for those that the base or another component brings."""
 
 
 def recipe_head(summary: str, selection: ChosenComponents) -> list[str]:
@@ -192,50 +191,61 @@ def _version_of(name: str, selection: ChosenComponents) -> str | None:
 
 
 def _add(wish: Wish, selection: ChosenComponents, catalog: Catalog) -> None:
-    reason = ""
-    asked = _versions(wish.specifier)
     present = _version_of(wish.name, selection)
-    if present is not None and _allows(wish.specifier, present):
-        selection.provided[wish.name] = present
-        if wish.name not in _components(selection):
-            return None
-    tried = False
-    for component in wish.components:
-        exact = [(asked, wish.variant), (asked, _any_cuda(wish.variant)), (asked, "")]
-        for versions, variant in dict.fromkeys(exact):
-            resolution, why = _with(selection, component, versions, variant, catalog)
-            tried = True
-            reason = reason or why
-            if resolution:
-                return _keep(selection, component, versions, variant, resolution)
-    if present is not None:
+    is_allowed = present is not None and _allows(wish.specifier, present)
+    if is_allowed and wish.name not in _components(selection):
+        return
+    asked = _versions(wish.specifier)
+    exact = [*itertools.product(wish.components, [asked], _globs(wish))]
+    releases = [release for name in wish.components for release in catalog.components[name].releases]
+    others = _others(wish, catalog) if present is None and asked != "*" else ()
+    found, reason = _first_fit(selection, [*exact, *others], catalog)
+    is_known = any(_allows(wish.specifier, release.version) for release in releases)
+    if found:
+        _keep(selection, *found)
+        if found[1] != asked:
+            selection.inexact[found[0]] = reason if is_known else ""
+    elif present is not None:
         # The version of the base, or of a component that brings it, is the nearest that fits.
-        selection.provided[wish.name] = present
         selection.inexact[wish.name] = reason
-        return None
+    else:
+        if not is_known:
+            # The catalogue lacks the version, which does not say why the others do not fit
+            _, reason = _with(selection, wish.components[0], "*", "", catalog)
+        if not _add_before(exact, selection, catalog):
+            selection.dropped[wish.name] = reason
+
+
+_Candidate = tuple[str, str, str]
+"""Component, versions and variant."""
+
+
+def _globs(wish: Wish) -> list[str]:
+    return [*dict.fromkeys((wish.variant, _any_cuda(wish.variant), ""))]
+
+
+def _others(wish: Wish, catalog: Catalog) -> Iterator[_Candidate]:
+    """Yield other versions than those that a wish asks for, the nearest first."""
     number = wish.specifier.removeprefix("==").removesuffix(".*").split(",")[0].lstrip("<>=~! ")
-    for component in wish.components if asked != "*" else ():
-        releases = catalog.components[component].releases
-        order = nearest((release.version for release in releases), number)
-        for versions in [*order[:_MAX_NEAREST], "*"]:
-            for variant in dict.fromkeys((wish.variant, _any_cuda(wish.variant), "")):
-                resolution, _ = _with(selection, component, versions, variant, catalog)
-                if resolution:
-                    _keep(selection, component, versions, variant, resolution)
-                    known = any(_allows(wish.specifier, release.version) for release in releases)
-                    selection.inexact[component] = reason if known else ""
-                    return None
-    assert tried
-    known_releases = [release for name in wish.components for release in catalog.components[name].releases]
-    if not any(_allows(wish.specifier, release.version) for release in known_releases):
-        # The catalogue lacks the version, which does not say why the others do not fit
-        _, reason = _with(selection, wish.components[0], "*", "", catalog)
-    if not _add_before(wish, asked, selection, catalog):
-        selection.dropped[wish.name] = reason
-    return None
+    for component in wish.components:
+        order = nearest((release.version for release in catalog.components[component].releases), number)
+        yield from itertools.product([component], [*order[:_MAX_NEAREST], "*"], _globs(wish))
 
 
-def _add_before(wish: Wish, asked: str, selection: ChosenComponents, catalog: Catalog) -> bool:
+def _first_fit(
+    selection: ChosenComponents, candidates: Sequence[_Candidate], catalog: Catalog
+) -> tuple[tuple[str, str, str, Resolution] | None, str]:
+    """Return the first candidate that fits, and the reason why the first of those before it does not."""
+    reason = ""
+    for component, versions, variant in candidates:
+        resolution, why = _with(selection, component, versions, variant, catalog)
+        if resolution:
+            return (component, versions, variant, resolution), reason
+        reason = reason or why
+    return None, reason
+
+
+def _add_before(exact: Sequence[_Candidate], selection: ChosenComponents, catalog: Catalog) -> bool:
     """Add a component by moving one that was added earlier to another version; return whether it fits."""
     for other, kept in [*selection.components.items()]:
         if other in _FIRST or other == "sshd" or kept == "*":
@@ -243,32 +253,20 @@ def _add_before(wish: Wish, asked: str, selection: ChosenComponents, catalog: Ca
         components = {name: versions for name, versions in selection.components.items() if name != other}
         variants = {name: glob for name, glob in selection.variants.items() if name != other}
         trial = replace_fields(selection, components=components, variants=variants)
-        if not (found := _first_fit(trial, wish.components, asked, wish.variant, catalog)):
+        found, _ = _first_fit(trial, exact, catalog)
+        if not found:
             continue
         _keep(trial, *found)
         order = nearest((release.version for release in catalog.components[other].releases), kept)
-        for versions in order:
-            resolution, _ = _with(trial, other, versions, "", catalog)
-            if resolution is None:
-                continue
-            _, why = _with(trial, other, kept, selection.variants.get(other, ""), catalog)
-            _keep(trial, other, versions, "", resolution)
+        first = other, kept, selection.variants.get(other, "")
+        moved, why = _first_fit(trial, [first, *((other, versions, "") for versions in order)], catalog)
+        if moved:
+            _keep(trial, *moved)
             selection.components, selection.variants = trial.components, trial.variants
             selection.resolution = trial.resolution
             selection.inexact[other] = why
             return True
     return False
-
-
-def _first_fit(
-    selection: ChosenComponents, components: tuple[str, ...], versions: str, variant: str, catalog: Catalog
-) -> tuple[str, str, str, Resolution] | None:
-    for component in components:
-        for glob in dict.fromkeys((variant, _any_cuda(variant), "")):
-            resolution, _ = _with(selection, component, versions, glob, catalog)
-            if resolution:
-                return component, versions, glob, resolution
-    return None
 
 
 def _components(selection: ChosenComponents) -> Mapping[str, str]:
@@ -356,7 +354,8 @@ def settle(proposal: Proposal, selection: ChosenComponents) -> None:
     others = proposal.apt if manager == "dnf" else proposal.dnf
     for name, entry in others.items():
         other = {"apt": "dnf", "dnf": "apt"}[manager]
-        right = _other_name(name, manager)
+        pairs = _DNF_NAMES if manager == "dnf" else {value: key for key, value in _DNF_NAMES.items()}
+        right = pairs.get(name)
         known = f"`{right}` is its name there" if right else f"find its name for {manager}"
         reason = f"{selection.base[0]} has {manager}, not {other}: {known}, and add it to `packages`"
         entry.check(reason, f"RUN {other} install {name}")
@@ -430,12 +429,6 @@ def _owner(name: str, selection: ChosenComponents) -> str:
         if name in choice.candidate.provided:
             return f"{choice.name} {choice.version}"
     return name
-
-
-def _other_name(name: str, manager: str) -> str:
-    """Return the name of a package for the other package manager; empty if it is not known."""
-    pairs = _DNF_NAMES if manager == "dnf" else {value: key for key, value in _DNF_NAMES.items()}
-    return pairs.get(name, "")
 
 
 _DNF_NAMES = names("dnf_names")

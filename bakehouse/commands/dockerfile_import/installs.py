@@ -14,18 +14,6 @@ _NAMES = Path(__file__).with_name("names.json")
 _PREFIXES = ("sudo", "exec", "command", "time", "nice", "eatmydata", "env")
 _PYTHON = re.compile(r"python[\d.]*")
 _PIP = re.compile(r"pip[\d.]*")
-_TOOLS = {
-    **dict.fromkeys(("apt", "apt-get", "aptitude"), "apt"),
-    **dict.fromkeys(("dnf", "yum", "microdnf"), "dnf"),
-    **dict.fromkeys(("conda", "mamba", "micromamba"), "conda"),
-}
-UNNEEDED = {
-    "apt": ("update", "clean", "autoclean", "distclean"),
-    "dnf": ("clean", "makecache"),
-    "pip": ("cache", "check", "list", "freeze", "show", "debug", "--version", "-V"),
-    "conda": ("clean", "init", "config", "activate", "deactivate", "info", "list", "shell.bash", "--version"),
-}
-"""Verbs whose effect no image of Bakehouse needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +31,7 @@ class Install:
 
     @property
     def is_unneeded(self) -> bool:
-        return self.verb in UNNEEDED[self.tool] and not self.unknown
+        return self.verb in names("unneeded")[self.tool].split() and not self.unknown
 
     def values(self, *names: str) -> tuple[str, ...]:
         return tuple(value for name, value in self.options if name in names)
@@ -56,7 +44,7 @@ def without_prefixes(words: Sequence[str]) -> list[str]:
         rest = rest[1:]
         while rest and (re.fullmatch(r"-[EHnku]+|[A-Za-z_]\w*=.*", rest[0])):
             rest = rest[1:]
-    if len(rest) > 2 and _TOOLS.get(PurePosixPath(rest[0]).name) == "conda" and rest[1] == "run":
+    if len(rest) > 2 and names("tools").get(PurePosixPath(rest[0]).name) == "conda" and rest[1] == "run":
         rest = rest[2:]
         while rest and rest[0].startswith("-"):
             rest = rest[2:] if rest[0] in ("-n", "-p", "--name", "--prefix") else rest[1:]
@@ -75,7 +63,7 @@ def read_install(words: Sequence[str]) -> Install | None:
         return _read("uv", "pip", rest[2:])
     if _PIP.fullmatch(program):
         return _read("pip", "pip", rest[1:])
-    tool = _TOOLS.get(program)
+    tool = names("tools").get(program)
     return _read(tool, tool, rest[1:]) if tool else None
 
 
@@ -86,7 +74,7 @@ def _read(table: str, tool: str, words: Sequence[str]) -> Install:
     options: list[tuple[str, str]] = []
     rest = iter(words)
     for word in rest:
-        if word in UNNEEDED[tool] and not verb:
+        if word in names("unneeded")[tool].split() and not verb:
             return Install(tool, word)
         if word == "--":
             packages += rest

@@ -40,6 +40,8 @@ class Lift:
 
     tool: str
     apply: Callable[[InstructionEntry], None]
+    files: tuple[str, ...] = ()
+    """Names of files that it reads."""
 
     @property
     def level(self) -> int:
@@ -263,7 +265,7 @@ class Lifter:
             if not lines and not files:
                 entry.add(Fate.REPLACED, _BAKEHOUSE_PIP)
 
-        return Lift("pip", apply)
+        return Lift("pip", apply, tuple(PurePosixPath(source).name for _, source in files))
 
     def pip_line(self, line: str, entry: InstructionEntry) -> str:
         """Add a line of requirements; return why it cannot be one."""

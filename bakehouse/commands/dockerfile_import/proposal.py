@@ -7,16 +7,9 @@ from pathlib import PurePosixPath
 from bakehouse.catalog.run_steps import RunStep
 from bakehouse.commands.dockerfile_import.account import Account, InstructionEntry
 from bakehouse.commands.dockerfile_import.bases import KnownImage
+from bakehouse.commands.dockerfile_import.installs import names
 
-BUILD_VARIABLES = frozenset(
-    {
-        *("DEBIAN_FRONTEND", "DEBCONF_NONINTERACTIVE_SEEN", "MAX_JOBS"),
-        *("PIP_BREAK_SYSTEM_PACKAGES", "PIP_DEFAULT_TIMEOUT", "PIP_DISABLE_PIP_VERSION_CHECK"),
-        *("PIP_NO_CACHE_DIR", "PIP_NO_INPUT", "PIP_ROOT_USER_ACTION"),
-        *("UV_COMPILE_BYTECODE", "UV_HTTP_TIMEOUT", "UV_LINK_MODE"),
-        *("UV_SYSTEM_PYTHON"),
-    }
-)
+BUILD_VARIABLES = frozenset(names("build_variables"))
 """Variables that only matter to the steps of a Dockerfile."""
 
 

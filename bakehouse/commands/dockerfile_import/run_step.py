@@ -3,7 +3,7 @@
 import itertools
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -11,7 +11,12 @@ from bakehouse.catalog.run_steps import PLACES, RunStep
 from bakehouse.catalog.secrets import secret_in
 from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry
 from bakehouse.commands.dockerfile_import.index import ComponentSource, ReverseIndex, version_in
-from bakehouse.commands.dockerfile_import.installs import offline_programs, read_install, without_prefixes
+from bakehouse.commands.dockerfile_import.installs import (
+    names,
+    offline_programs,
+    read_install,
+    without_prefixes,
+)
 from bakehouse.commands.dockerfile_import.lifts import Lift, Lifter, joined_path
 from bakehouse.commands.dockerfile_import.proposal import (
     BUILD_VARIABLES,
@@ -35,8 +40,10 @@ _SHELLS = ("sh", "bash", "dash", "zsh")
 _NEUTRAL = ("set", "true", ":", "shopt", "ulimit", "umask", "export", "unset", "echo", "exit", "ldconfig")
 _OFFLINE = offline_programs()
 """Programs that use no network. A step with others may."""
-_READ_NO_VARIABLES = frozenset(("apt-get", "apt", "curl", "wget", "git", "unzip", "dpkg", "gpg"))
-"""Programs that the ARG and ENV of a Dockerfile do not change, unless its text names them."""
+_READ_NO_VARIABLES = frozenset(("curl", "wget", "git", "unzip", "gpg", "apt-get", "apt", "dpkg"))
+"""Programs that only write files that they name; the last three also change packages of the distribution."""
+_WRITE_ONLY = frozenset(("echo", "printf", "mkdir", "touch", "rm", "rmdir", "set", "true", "umask"))
+"""Programs that use no files of the packages before them."""
 _FILE_PROGRAMS = ("cp", "mv", "ln", "rm", "echo", "printf", "cat", "tee", "sed", "chmod", "chown", "touch")
 _WRITERS = (*_FILE_PROGRAMS, "mkdir", "rmdir", "patch", "install")
 _CACHES = re.compile(
@@ -53,23 +60,8 @@ _OF_APT = re.compile(
 _OF_PIP = re.compile(
     r"\bpip[\d.]*\b|site-packages|dist-packages|\buv\b|conda|setup\.py|poetry|\bpython[\d.]*\b"
 )
-_CHANGES_PIP = re.compile(
-    r"uninstall|-packages\b|"
-    r"\b(?:pip|uv|conda)\b.*(?:config|venv|env|torch|tensorflow|jax|--pre|index| -e\b|\.whl)"
-)
-"""Commands on Python packages that change what a later installation selects; others only add packages."""
-_REMOTE_SCRIPT = re.compile(r"\|\s*(?:sudo\s+)?(?:-E\s+)?(?:ba|z)?sh\b|<\(|`|\$\(")
-_ADVICE = {
-    "git": "to pin it, check out a commit and write its name",
-    "curl": "to pin it, compare the file with its sha256: `sha256sum -c`",
-    "wget": "to pin it, compare the file with its sha256: `sha256sum -c`",
-    "pip": "to pin it, name the packages in `requirements`",
-    "apt": "to pin it, name the packages in `packages`",
-    "dnf": "to pin it, name the packages in `packages`",
-    "npm": "to pin it, commit package-lock.json and use `npm ci`",
-    "cargo": "to pin it, commit Cargo.lock and use `--locked`",
-    "go": "to pin it, commit go.sum",
-}
+_ADVICE = names("advice")
+_ONLY_HEREDOC = re.compile(r"\d*<<-?[\"']?[^\s<\"']+[\"']?")
 _TOP = PurePosixPath("/")
 _FIND_OUT = "find out what it downloads, or try it with `network: false`"
 
@@ -122,7 +114,7 @@ class RunTranslator:
 
     def run(self, instruction: Instruction, entry: InstructionEntry, state: RunState) -> None:
         """Translate one RUN."""
-        text, shell, is_closed = self._text(instruction, state)
+        text, shell = self._text(instruction, state)
         self._directory, self._variables = state.directory, {"HOME": "/root", **state.variables}
         mounted = len(self._proposal.files)
         flags = [*self._flags(instruction, entry)]
@@ -131,15 +123,14 @@ class RunTranslator:
             shell, text = inner
             commands = split_commands(text)
         if commands is None:
-            self._keep_text(text, entry, state, shell, (), set())
+            self._keep_text(text, entry, state, shell, ())
             return
         parts = self._parts(commands)
         without_network = "--network=none" in instruction.flags
-        if flags or without_network or "<<" in text:
+        if without_network or "<<" in text:
             for part in parts:
-                if part.fate == "lift" and (without_network or "<<" in text):
-                    part.fate = "keep"
-        self._settle(parts, entry, flags)
+                part.fate = "keep" if part.fate == "lift" else part.fate
+        self._settle(parts, entry)
         secrets = [flag for flag in flags if flag.startswith("build steps")]
         if secrets and all(part.fate != "keep" for part in parts):
             entry.check(secrets[0])
@@ -148,7 +139,7 @@ class RunTranslator:
             if flags:
                 entry.check(flags[0])
                 return
-            self._keep_parts(parts, kept, text, entry, state, shell, is_closed=without_network or is_closed)
+            self._keep_parts(parts, kept, text, entry, state, shell, is_closed=without_network)
 
     def lifted(self, level: int) -> None:
         """Record content of an instruction other than RUN."""
@@ -168,30 +159,20 @@ class RunTranslator:
             step = kept.step
             kept.step = RunStep(step.command, step.network, before, step.shell, step.user)
 
-    def _text(self, instruction: Instruction, state: RunState) -> tuple[str, tuple[str, ...], bool]:
+    def _text(self, instruction: Instruction, state: RunState) -> tuple[str, tuple[str, ...]]:
         """Return the shell text of a RUN, and its shell if it is not that of the base."""
         if words := instruction.words:
             program = PurePosixPath(words[0]).name
             if program in _SHELLS and len(words) > 2 and re.fullmatch(r"-\w*c", words[-2]):
-                shell = () if [*words[:-1]] == ["/bin/sh", "-c"] else tuple(words[:-1])
-                return words[-1], shell, False
-            return shlex.join(words), (), False
-        if not instruction.heredocs:
-            return instruction.text, state.shell, False
-        if re.fullmatch(r"\d*<<-?[\"']?[^\s<\"']+[\"']?", instruction.text.strip()):
+                return words[-1], () if [*words[:-1]] == ["/bin/sh", "-c"] else tuple(words[:-1])
+            return shlex.join(words), ()
+        if instruction.heredocs and _ONLY_HEREDOC.fullmatch(instruction.text.strip()):
             body = instruction.heredocs[0]
             first, _, rest = body.partition("\n")
-            if first.startswith("#!"):
-                program, *options = first[2:].split()
-                return rest, (program, *options, "-c"), False
-            return body, state.shell, False
-        names = re.findall(r"<<-?[\"']?([^\s<\"']+)", instruction.text)
-        bodies = zip(instruction.bodies, names, strict=False)
-        return (
-            instruction.text + "\n" + "".join(f"{body}{name}\n" for body, name in bodies),
-            state.shell,
-            False,
-        )
+            return (rest, (*first[2:].split(), "-c")) if first.startswith("#!") else (body, state.shell)
+        names = re.findall(r"<<-?[\"']?([^\s<\"']+)", instruction.text) if instruction.heredocs else []
+        texts = [f"{body}{name}\n" for body, name in zip(instruction.bodies, names, strict=False)]
+        return "\n".join([instruction.text, *(["".join(texts)] if names else [])]), state.shell
 
     def _flags(self, instruction: Instruction, entry: InstructionEntry) -> Iterator[str]:
         """Yield why a step of the recipe cannot run with the options of a RUN."""
@@ -517,23 +498,21 @@ class RunTranslator:
         part.fate, part.reason = "python", version
         return True
 
-    def _settle(self, parts: list[_Part], entry: InstructionEntry, flags: list[str]) -> None:
+    def _settle(self, parts: list[_Part], entry: InstructionEntry) -> None:
         """Apply what is lifted, in order; an installation that depends on a kept neighbour is kept, too."""
         pending: list[str] = []
         for part in parts:
-            if part.fate == "lift" and part.lift:
-                if self._must_stay(part.lift, pending):
-                    part.fate = "keep"
-                    part.reason = "it may depend on the kept command before it"
-                else:
-                    before = self._counts()
-                    part.lift.apply(entry)
-                    self.lifted(part.lift.level)
-                    for key, count in self._counts().items():
-                        if count > before[key]:
-                            entry.add(Fate.RECIPE, f"`{key}`")
+            if part.fate == "lift" and part.lift and self._must_stay(part.lift, pending):
+                part.fate, part.reason = "keep", "it may depend on the kept command before it"
             if part.fate == "keep":
                 pending.append(part.command.text)
+            elif part.lift:
+                before = self._counts()
+                part.lift.apply(entry)
+                self.lifted(part.lift.level)
+                for key, count in self._counts().items():
+                    if count > before[key]:
+                        entry.add(Fate.RECIPE, f"`{key}`")
             elif part.fate == "block" and part.wish:
                 part.wish.line = part.wish.line or entry.line
                 part.wish.entries.append(entry)
@@ -544,10 +523,9 @@ class RunTranslator:
                 self._proposal.python_entries.append(entry)
                 if part.reason:
                     self.lifter.python(part.reason, entry)
-        if not pending:
-            for part in parts:
-                if part.fate == "neutral":
-                    entry.add(Fate.REPLACED, part.reason)
+        for part in parts if not pending else ():
+            if part.fate == "neutral":
+                entry.add(Fate.REPLACED, part.reason)
 
     def _counts(self) -> dict[str, int]:
         proposal = self._proposal
@@ -558,17 +536,20 @@ class RunTranslator:
         }
 
     def _must_stay(self, lift: Lift, pending: list[str]) -> bool:
-        """Return whether an installation must follow a kept command that must follow another one."""
+        """Return whether an installation must follow a kept command that must follow another one.
+
+        A kept command that may change what the installation finds comes before its layer. That works only if
+        the command, and all kept ones before it, use nothing of this layer or a higher one.
+        """
         place = lift.level - 1
-        earlier = [(kept.text, number) for number, kept in enumerate(self._proposal.run)]
-        blocking = [number for text, number in earlier if _touches(text, lift.tool)]
-        if any(_touches(text, lift.tool) for text in pending):
-            first = max((self._first_place(text) for text in pending), default=0)
-            if max(first, *(low for low, _ in self._bounds), 0) > place:
-                return True
-            self._pending_limit = place
-        if any(low > place for low, _ in self._bounds[: max(blocking, default=-1) + 1]):
+        blocking = [number for number, kept in enumerate(self._proposal.run) if _may_change(kept.text, lift)]
+        bounds = self._bounds[: max(blocking, default=-1) + 1]
+        if is_pending := any(_may_change(text, lift) for text in pending):
+            bounds = [*self._bounds, *((self._first_place(text), place) for text in pending)]
+        if any(low > place for low, _ in bounds):
             return True
+        if is_pending:
+            self._pending_limit = place
         for number in blocking:
             low, high = self._bounds[number]
             self._bounds[number] = (low, min(high, place))
@@ -578,15 +559,12 @@ class RunTranslator:
 
     def _first_place(self, text: str) -> int:
         """Return the first place at which a kept command finds all that it may use."""
-        commands = split_commands(text) or ()
-        programs = {PurePosixPath(name).name for command in commands for name in _programs(command)}
-        place = 0 if commands and programs <= _OFFLINE else min(self._level, 1)
-        if self._level > 1 and (_OF_PIP.search(text) or not commands) and place:
-            place = 2
-        paths = re.findall(r"[\w./~-]+", text)
-        if any(
-            self._proposal.copied(str(joined_path(self._directory, path))) for path in paths if path != "."
-        ) or (self._proposal.copied(str(self._directory)) and self._directory != PurePosixPath("/")):
+        place = 0 if _all_programs(text) <= _WRITE_ONLY else min(self._level, 2)
+        paths = (path for path in re.findall(r"[\w./~-]+", text) if path != ".")
+        copied = (str(joined_path(self._directory, path)) for path in paths)
+        if any(map(self._proposal.copied, copied)) or (
+            self._directory != _TOP and self._proposal.copied(str(self._directory))
+        ):
             place = len(PLACES)
         return place
 
@@ -608,7 +586,7 @@ class RunTranslator:
             left = [part for part in left if not part.reason.startswith("Bakehouse keeps no lists")]
         reasons = [part.reason for part in kept if part.reason]
         if len(left) == len(parts):
-            self._keep_text(text, entry, state, shell, reasons, set(), is_closed=is_closed)
+            self._keep_text(text, entry, state, shell, reasons, is_closed=is_closed)
             return
         lines: list[str] = []
         directory = state.directory
@@ -623,7 +601,7 @@ class RunTranslator:
             words = self._words(part.command.calls[0]) if part.command.calls else None
             if words and words[0] == "cd":
                 directory = joined_path(directory, words[1] if len(words) > 1 else "/root")
-        self._keep_text("\n".join(lines), entry, state, shell, reasons, set(), is_closed=is_closed)
+        self._keep_text("\n".join(lines), entry, state, shell, reasons, is_closed=is_closed)
 
     def _keep_text(
         self,
@@ -631,18 +609,16 @@ class RunTranslator:
         entry: InstructionEntry,
         state: RunState,
         shell: tuple[str, ...],
-        reasons: "list[str] | tuple[str, ...]",
-        _unused: set[str],
+        reasons: Sequence[str],
         *,
         is_closed: bool = False,
     ) -> None:
         if reason := self._refusal(text, state):
             entry.check(reason)
             return
-        commands = split_commands(text) or ()
-        programs = {PurePosixPath(name).name for command in commands for name in _programs(command)}
-        network = not is_closed and not (commands and programs <= _OFFLINE)
-        is_known = bool(commands) and programs <= _OFFLINE | _READ_NO_VARIABLES
+        commands, programs = split_commands(text) or (), _all_programs(text)
+        network = not is_closed and not programs <= _OFFLINE
+        is_known = programs <= _OFFLINE | _READ_NO_VARIABLES
         lines = [*_surroundings(text, state, is_plain=is_known)]
         is_list = all(command.is_list and command.follows != ";" for command in commands)
         if not shell and not (commands and is_list):
@@ -650,11 +626,11 @@ class RunTranslator:
         command = "\n".join([*lines, text.strip()])
         advice = ""
         if network:
-            names = [
+            used = [
                 *programs,
                 *(install.tool for words in _calls(commands) if (install := read_install(words))),
             ]
-            advice = next((_ADVICE[name] for name in _ADVICE if name in names), _FIND_OUT)
+            advice = next((_ADVICE[name] for name in _ADVICE if name in used), _FIND_OUT)
         low = max([self._first_place(text), *(low for low, _ in self._bounds)])
         high = max(low, min(len(PLACES), self._pending_limit))
         self._pending_limit = len(PLACES)
@@ -734,10 +710,21 @@ def _calls(commands: tuple[ShellCommand, ...]) -> Iterator[list[str]]:
                 yield flat
 
 
-def _touches(text: str, tool: str) -> bool:
-    """Return whether a kept command may change what an installer installs."""
-    pattern = _OF_APT if tool in ("apt", "dnf") else _CHANGES_PIP
-    return bool(pattern.search(text) or (tool != "pip" and _REMOTE_SCRIPT.search(text) and _URL.search(text)))
+def _all_programs(text: str) -> set[str]:
+    """Return the names of the programs of a kept command; `?` for those that only the shell knows."""
+    commands = split_commands(text)
+    return {PurePosixPath(name).name for command in commands or () for name in _programs(command)} or {"?"}
+
+
+def _may_change(text: str, lift: Lift) -> bool:
+    """Return whether a kept command may change what an installation finds.
+
+    Programs that write only the files that they name do not, unless the text names files of the installer.
+    """
+    of_system = lift.tool in ("apt", "dnf")
+    harmless = _OFFLINE | _READ_NO_VARIABLES - ({"apt-get", "apt", "dpkg"} if of_system else set())
+    named = _OF_APT.search(text) if of_system else re.search(r"-packages\b|\bpip|\buv\b|conda", text)
+    return bool(named or not _all_programs(text) <= harmless or any(file in text for file in lift.files))
 
 
 def _surroundings(text: str, state: RunState, *, is_plain: bool) -> Iterator[str]:

@@ -30,15 +30,7 @@ from bakehouse.util.files import is_directory, is_file, read_text
 from bakehouse.util.oci import PLATFORM
 
 _ROOT = ("root", "0", "0:0", "root:root")
-_WITHOUT_EFFECT = {
-    "EXPOSE": "training jobs do not publish ports",
-    "HEALTHCHECK": "SageMaker does not run health checks of training jobs",
-    "VOLUME": "SageMaker mounts /opt/ml itself",
-    "LABEL": "Bakehouse sets the labels of its images",
-    "MAINTAINER": "Bakehouse sets the labels of its images",
-    "STOPSIGNAL": "SageMaker stops training jobs with SIGTERM",
-    "ONBUILD": "training images are not used as base images",
-}
+_WITHOUT_EFFECT = names("instructions")
 _INTERPRETER = re.compile(r"(?:.*/)?python[\d.]*|-u|(?:.*/)?(?:ba)?sh")
 _UV_IMAGE = re.compile(r"(?:^|/)astral-sh/uv[:@]")
 _FOREIGN_FILES = "write a component, or add the files to the project"
@@ -141,8 +133,10 @@ class _Translation:
         """Components by the name of a stage that builds nothing else."""
         self._stages: list[_Stage] = []
         self._used: list[_Stage] = []
+        self._given: Sequence[Instruction] = ()
 
     def run(self, given: Sequence[Instruction]) -> Proposal:
+        self._given = given
         self._read_stages(given)
         for stage in self._stages:
             if stage in self._used:
@@ -267,7 +261,7 @@ class _Translation:
             for flag in instruction.flags
             if flag.startswith("--from=")
         }
-        if name in sources:
+        if name in sources and self._stages.index(stage) < self._stages.index(self._used[-1]):
             self._translate_builder(stage, name)
             return
         entries = [self._begin(instruction) for instruction in (stage.start, *stage.content)]
@@ -281,47 +275,23 @@ class _Translation:
 
     def _translate_builder(self, stage: _Stage, name: str) -> None:
         """Find the components that a stage builds for others."""
-        account = self._proposal.account
-        first = len(account.instructions)
-        builder = Proposal(account=account)
-        runs = RunTranslator(builder, self._index, self._context)
-        state, self._state = self._state, RunState()
-        self._begin(stage.start)
-        copies = 0
-        for instruction in stage.content:
-            entry = self._begin(instruction)
-            if instruction.keyword == "RUN":
-                runs.run(instruction, entry, self._state)
-            copies += instruction.keyword in ("COPY", "ADD")
-            for word in self._words(instruction) if instruction.keyword in ("ARG", "ENV") else ():
-                variable, equals, value = word.partition("=")
-                known = value if equals else self._global.get(variable)
-                if known is not None:
-                    self._state.variables[variable] = known
-            if instruction.keyword == "WORKDIR":
-                self._state.directory = joined_path(self._state.directory, "".join(self._words(instruction)))
-        self._state = state
-        others = (builder.requirements, builder.requirement_files, builder.run)
-        checks = [
-            row
-            for entry in account.instructions[first:]
-            for row in entry.parts
-            if row[0] is Fate.UNTRANSLATED
-        ]
-        is_complete = bool(builder.wishes) and not (copies or checks or any(others))
-        names = ", ".join(f"`{component}`" for component in builder.wishes)
-        for entry in account.instructions[first:]:
-            entry.parts.clear()
+        build = replace(self._build, target=str(self._stages.index(stage)))
+        builder = _Translation(build, self._catalog).run(self._given)
+        entries = [self._begin(instruction) for instruction in (stage.start, *stage.content)]
+        others = (builder.requirements, builder.requirement_files, builder.run, builder.files)
+        is_complete = bool(builder.wishes) and not (any(others) or builder.account.checks())
+        components = ", ".join(f"`{component}`" for component in builder.wishes)
+        for entry in entries:
             if _UV_IMAGE.search(stage.image):
                 entry.add(Fate.REPLACED, _UV)
             elif is_complete:
-                entry.add(Fate.REPLACED, f"build stages of Bakehouse make {names}")
+                entry.add(Fate.REPLACED, f"build stages of Bakehouse make {components}")
             else:
                 entry.check(f"it builds files for `COPY --from={name}`; {_FOREIGN_FILES}")
         if is_complete:
-            self._builders[name] = names
+            self._builders[name] = components
         for wish in builder.wishes.values():
-            wish.entries = [self._proposal.account.instructions[first]]
+            wish.entries = entries[:1]
             self._proposal.wish(wish)
         self._proposal.prefixes |= builder.prefixes
 
@@ -459,42 +429,20 @@ class _Translation:
                 entry.check(f"{reason}; check whether the image needs it")
 
     def _component_path(self, directory: str) -> str:
-        path = PurePosixPath(directory.replace("~", "/root", 1).replace("$HOME", "/root"))
-        for prefix, component in _COMPONENT_PATHS.items():
-            if path.is_relative_to(prefix):
-                return component
-        if "smdistributed" in directory and "site-packages" in directory:
-            return "smddp"
-        # An installation that a later or an earlier step makes
+        """Return the component that has a directory, or that an earlier or later step installs there."""
+        path = directory.replace("~", "/root", 1).replace("$HOME", "/root")
+        places = ((name, pattern) for pattern, name in _COMPONENT_PATHS.items() if re.search(pattern, path))
         return next(
-            (
-                name
-                for name, pattern in (
-                    ("nccl", r"nccl"),
-                    ("open-mpi", r"openmpi|/mpi\b|ompi"),
-                    ("gdrcopy", r"gdrcopy"),
-                )
-                if name in self._proposal.wishes and re.search(pattern, directory)
-            ),
-            "",
+            (name for name, pattern in places if pattern[0] == "^" or name in self._proposal.wishes), ""
         )
 
     def _train_program(self, directory: str) -> bool:
         """Return whether a directory on PATH gets a program named `train`."""
-        for stage in self._used:
-            for instruction in stage.content:
-                if instruction.keyword not in ("COPY", "ADD") or any(
-                    f.startswith("--from") for f in instruction.flags
-                ):
-                    continue
-                words = [*(instruction.words or instruction.text.split())]
-                if len(words) < 2 or not words[-1].rstrip("/").startswith(directory.rstrip("/")):
-                    continue
-                for source in words[:-1]:
-                    path = self._context / source.strip("/")
-                    if PurePosixPath(source).name == "train" or is_file(path / "train"):
-                        return True
-        return False
+        return any(
+            PurePosixPath(file.target).name == "train" or is_file(self._context / file.source / "train")
+            for file in self._proposal.files
+            if file.target.startswith(directory.rstrip("/"))
+        )
 
     def _workdir(self, instruction: Instruction) -> None:
         path = " ".join(self._words(instruction, json=False)).strip("\"'")

@@ -63,7 +63,7 @@ def test_the_reverse_index(text: str, expected: ComponentSource | None, catalog:
 
 def test_the_tables_name_components_of_the_catalogue(catalog: Catalog) -> None:
     tables = (index._REPOSITORIES, index._FILES, index._APT, index._PIP)
-    names = {name for table in tables for name in table.values()} | index._IN_REQUIREMENTS
+    names = {name for table in tables for name in table.values()} | {*index._IN_REQUIREMENTS}
 
     assert names - catalog.components.keys() == set()
 
