@@ -151,16 +151,14 @@ def _similar(name: str, tag: str, reference: str, catalog: Catalog) -> Iterator[
         notes = {
             "the tag has no version": not version,
             f"the catalogue has {own_version} as the nearest": version and not is_same,
-            "an -ec2 tag is the image without SageMaker's toolkit; "
-            "the recipe starts from -sagemaker": "ec2" in different,
+            "an -ec2 tag is the image without SageMaker's toolkit; the recipe starts from -sagemaker": "ec2"
+            in different,
             f"the catalogue's image differs in {', '.join(others)}": others,
         }
         note = "; ".join(text for text, applies in notes.items() if applies)
         flavours = {"cudnn", "runtime"}
         distances = distance(own_version, version), len(different) + len((parts ^ own) & flavours)
-        found.append(
-            ((not is_same, *distances, variant), BaseChoice(component.name, release, variant, note))
-        )
+        found.append(((not is_same, *distances, variant), BaseChoice(component.name, release, variant, note)))
     found.sort(key=lambda item: item[0])
     exact = [choice for key, choice in found if not key[0]]
     # Another version is a choice only if the catalogue lacks this one.
@@ -194,7 +192,9 @@ def _public(reference: str, name: str, tag: str, note: str) -> KnownImage:
         return KnownImage((BaseChoice("debian", suites[0], "", "", f"Bakehouse bootstraps it{note}"),))
     if name == "python" and version:
         other = _OTHER_SUITE.search(tag)
-        text = other and f"its distribution {other[0]} is not in the catalogue; the recipe starts from Debian 12"
+        text = (
+            other and f"its distribution {other[0]} is not in the catalogue; the recipe starts from Debian 12"
+        )
         minor = ".".join(version.split(".")[:2])
         choices = [BaseChoice("debian", suite, "", text or "") for suite in ("12", "13")]
         wish = "python", f"=={minor}.*" if "." in minor else "", ""

@@ -220,17 +220,17 @@ class RunTranslator:
             elif not is_state:
                 return
 
-    def _words(self, call: Node) -> list[str] | None:
-        """Return the words of a plain command; None if only a shell knows one of them."""
+    def _known_words(self, call: Node) -> list[str]:
+        """Return the words of a command, with `?` for those that only the shell knows."""
         if call["Type"] == "DeclClause":
             return ["export"]
-        words: list[str] = []
-        for argument in call.get("Args") or ():
-            values = word_values(argument, self._variables)
-            if values is None:
-                return None
-            words += values
-        return words
+        values = [word_values(word, self._variables) for word in call.get("Args") or ()]
+        return [text for words in values for text in (["?"] if words is None else words)]
+
+    def _words(self, call: Node) -> list[str] | None:
+        """Return the words of a plain command; None if only a shell knows one of them."""
+        words = self._known_words(call)
+        return None if "?" in words else words
 
     def _texts(self, node: Node) -> list[str]:
         """Return all words of a command as far as they are known."""
@@ -238,18 +238,29 @@ class RunTranslator:
 
     def _classify(self, command: ShellCommand) -> _Part:
         part = _Part(command, "keep", directory=self._directory)
-        if command.is_plain:
-            return self._classify_plain(command, part)
         texts = self._texts(command.node)
-        if reason := next((reason for text in texts if (reason := self._index.replacement(text))), ""):
-            return _Part(command, "neutral", reason)
-        if yes := self._after_yes(command):
-            words, call = yes
-            return self._installation(words, call, part) or part
-        if block := self._whole_block(command):
-            return _Part(command, "block", wish=block, directory=part.directory)
-        if self._is_ssh(command.calls, texts):
-            return _Part(command, "ssh")
+        words = self._words(command.calls[0]) if command.is_plain else None
+        given = assignments(command.calls[0], self._variables) if command.is_plain else {}
+        if words is not None and (decided := self._state_or_installation(words, given, part)):
+            return decided
+        if not command.is_plain and (yes := self._after_yes(command)):
+            return self._installation(*yes, part) or part
+        if wish := self._whole_block(command):
+            self._remember_prefixes(words or [], given, wish)
+            part.fate, part.wish = "block", wish
+        elif reason := next((reason for text in texts if (reason := self._index.replacement(text))), ""):
+            part.fate, part.reason = "neutral", reason
+        elif words and self._is_python_setup(without_prefixes(words), part):
+            pass
+        elif self._is_ssh(command.calls, without_prefixes(words) if words else texts):
+            part.fate = "ssh"
+        elif words:
+            program, *rest = without_prefixes(words)
+            paths = [word for word in rest if not word.startswith("-")]
+            if program in _NEUTRAL and program not in ("echo", "ldconfig"):
+                part.fate, part.reason = "neutral", "a build ends at the first error"
+            elif program == "rm" and paths and all(map(_CACHES.match, paths)):
+                part.fate, part.reason = "neutral", "Bakehouse keeps no caches and temporary files in images"
         return part
 
     def _after_yes(self, command: ShellCommand) -> tuple[list[str], Node] | None:
@@ -261,55 +272,23 @@ class RunTranslator:
                 return second, command.calls[1]
         return None
 
-    def _classify_plain(self, command: ShellCommand, part: _Part) -> _Part:
-        call = command.calls[0]
-        words, given = self._words(call), assignments(call, self._variables)
-        if words is None:
-            return self._classify_unknown(command, part)
-        rest = without_prefixes(words)
-        program = PurePosixPath(rest[0]).name if rest else ""
-        if not words or program == "export":
+    def _state_or_installation(
+        self, words: list[str], given: Mapping[str, str | None], part: _Part
+    ) -> _Part | None:
+        """Decide a command that changes the variables or the directory, or installs packages."""
+        if not words or words[0] == "export":
             self._variables |= {name: value for name, value in given.items() if value is not None}
-            return _Part(
-                command, "neutral", "the value is in the words that use it", directory=part.directory
-            )
-        if program in ("cd", "pushd"):
-            target = joined_path(self._directory, rest[1] if len(rest) > 1 else "/root")
-            self._unpacked(target)
-            is_member = self._owner(str(target)) or self._owner(str(self._directory))
-            self._directory = target
-            if is_member:
-                return _Part(command, "block", wish=is_member, directory=part.directory)
-            return _Part(command, "neutral", "paths of the recipe are absolute", directory=part.directory)
-        if installation := self._installation(words, call, part):
-            return installation
-        if source := next((source for word in rest if (source := self._index.find(word))), None):
-            block = self._download(source, [rest], command)
-            return _Part(command, "block", wish=block, directory=part.directory)
-        if reason := next((reason for word in rest if (reason := self._index.replacement(word))), ""):
-            return _Part(command, "neutral", reason)
-        if wish := self._member(rest):
-            self._remember_prefixes(words, given, wish)
-            return _Part(command, "block", wish=wish, directory=part.directory)
-        if self._is_python_setup(rest, part):
+            part.fate, part.reason = "neutral", "the value is in the words that use it"
             return part
-        if self._is_ssh(command.calls, rest):
-            return _Part(command, "ssh")
-        if program in _NEUTRAL and program not in ("echo", "ldconfig"):
-            return _Part(command, "neutral", "a build ends at the first error")
-        paths = [word for word in rest[1:] if not word.startswith("-")]
-        if program == "rm" and paths and all(_CACHES.match(path) for path in paths):
-            return _Part(command, "neutral", "Bakehouse keeps no caches and temporary files in images")
-        return part
-
-    def _classify_unknown(self, command: ShellCommand, part: _Part) -> _Part:
-        """Find a command of a block, such as `make -j $(nproc)`, of which only the shell knows some words."""
-        values = [word_values(word, self._variables) for word in command.calls[0].get("Args") or ()]
-        programs = {PurePosixPath(name).name for name in _programs(command)} - {"?"}
-        if values and values[0] and len(programs) <= 2 and (programs - {values[0][0]}) <= _OFFLINE:
-            known = [word for words in values for word in words or ()]
-            if not read_install(known) and (wish := self._member(known)):
-                return _Part(command, "block", wish=wish, directory=part.directory)
+        rest = without_prefixes(words)
+        if rest[0] not in ("cd", "pushd"):
+            return self._installation(words, part.command.calls[0], part)
+        target = joined_path(self._directory, rest[1] if len(rest) > 1 else "/root")
+        self._unpacked(target)
+        part.fate, part.reason = "neutral", "paths of the recipe are absolute"
+        if wish := self._owner(str(target)) or self._owner(str(self._directory)):
+            part.fate, part.wish = "block", wish
+        self._directory = target
         return part
 
     def _installation(self, words: list[str], call: Node, part: _Part) -> _Part | None:
@@ -374,10 +353,9 @@ class RunTranslator:
     def _whole_block(self, command: ShellCommand) -> Wish | None:
         """Return the component whose block a pipeline or a list is, with all of its commands."""
         saved = self._directory, {**self._variables}, {**self._owned}
-        calls = [words for call in command.calls if (words := self._words(call)) is not None]
-        calls = [words for words in calls if words]
+        calls = [words for call in command.calls if (words := self._known_words(call))]
+        is_whole = True
         wish: Wish | None = None
-        is_whole = len(calls) == len([call for call in command.calls if call.get("Args")])
         sources = [self._index.find(word) for words in calls for word in words]
         targets = [word_values(word, self._variables) or ["/"] for word in redirected(command.node)]
         for target in (text for texts in targets for text in texts):
@@ -385,6 +363,9 @@ class RunTranslator:
             is_whole = is_whole and bool(is_log or self._owner(str(joined_path(self._directory, target))))
         for words in calls if is_whole else ():
             program = PurePosixPath(without_prefixes(words)[0]).name
+            if "?" in words and (program == "?" or program in _WRITERS or read_install(words)):
+                is_whole = False
+                break
             source = next((source for word in words if (source := self._index.find(word))), None)
             if source:
                 wish = self._download(source, calls, command)
