@@ -60,31 +60,36 @@ class Lifter:
         """Return the content for an installation, or why a recipe cannot express it."""
         if install.unknown and install.verb == "install":
             return f"Bakehouse does not know the option {install.unknown} of {install.tool}"
-        plans = {"apt": self._apt, "dnf": self._dnf}
         if install.tool == "pip":
             return self._pip(install, directory, variables)
         if variables:
             return f"the command sets {min(variables)}"
         if install.tool == "conda":
             return self._conda(install, directory)
-        return plans[install.tool](install)
-
-    def _apt(self, install: Install) -> Lift | str:
         if install.verb != "install":
             return f"a recipe has no `{install.verb}` of packages"
         if install.options:
-            return f"a recipe has no option {install.options[0][0]} of apt"
+            return f"a recipe has no option {install.options[0][0]} of {install.tool}"
         for package in install.packages:
-            name = package.partition("=")[0].partition("/")[0].partition(":")[0]
-            if not APT_PACKAGE.fullmatch(name) or package.endswith(".deb"):
+            name = re.split("[=/:]", package)[0]
+            is_name = (
+                APT_PACKAGE.fullmatch(name) if install.tool == "apt" else not re.search(r"[@/*:]", package)
+            )
+            if not is_name or package.endswith((".deb", ".rpm")):
                 return f"`{package}` is not a package of the distribution"
 
         def apply(entry: InstructionEntry) -> None:
             for package in install.packages:
-                self._apt_package(package, entry)
-            entry.add(Fate.REPLACED, _BAKEHOUSE_APT) if not install.packages else None
+                if install.tool == "apt":
+                    self._apt_package(package, entry)
+                elif match := re.match(r"python(3\.\d+)(?:-\w+)?$", package):
+                    self.python(match[1], entry)
+                else:
+                    self._proposal.dnf.setdefault(package, entry)
+            if not install.packages:
+                entry.add(Fate.REPLACED, _BAKEHOUSE_APT)
 
-        return Lift("apt", apply)
+        return Lift(install.tool, apply)
 
     def _apt_package(self, package: str, entry: InstructionEntry) -> None:
         name, _, version = package.partition("=")
@@ -112,28 +117,6 @@ class Lifter:
                 entry.check(reason, f"RUN apt-get install {package}")
             self._proposal.apt.setdefault(name, entry)
 
-    def _dnf(self, install: Install) -> Lift | str:
-        if install.verb != "install":
-            return f"a recipe has no `{install.verb}` of packages"
-        if install.options:
-            return f"a recipe has no option {install.options[0][0]} of dnf"
-        for package in install.packages:
-            if _URL.match(package) or package.endswith(".rpm") or re.search(r"[@/*]", package):
-                return f"`{package}` is not a package of the distribution"
-
-        def apply(entry: InstructionEntry) -> None:
-            for package in install.packages:
-                if match := re.match(r"python(3\.\d+)(?:-\w+)?$", package):
-                    self.python(match[1], entry)
-                else:
-                    self._proposal.dnf.setdefault(package, entry)
-
-        return Lift("dnf", apply)
-
-    def _conda_file(self, source: str, entry: InstructionEntry) -> None:
-        self._proposal.python_entries.append(entry)
-        self.add_environment(source, entry)
-
     def _conda(self, install: Install, directory: PurePosixPath) -> Lift | str:
         if install.verb in ("update", "upgrade") and {*install.packages} <= {"conda"}:
             return Lift("conda", lambda entry: self._proposal.python_entries.append(entry))
@@ -142,7 +125,7 @@ class Lifter:
             source = self.context_file(name, directory)
             others = {option for option, _ in install.options} - {"-f", "--file"}
             if source and not others:
-                return Lift("conda", lambda entry: self._conda_file(source, entry))
+                return Lift("conda", lambda entry: self.add_environment(source, entry))
         if install.verb not in ("install", "create"):
             return "a recipe has no environments of conda"
         if any(name not in ("--file", "-f") for name, _ in install.options) or install.values("--file", "-f"):

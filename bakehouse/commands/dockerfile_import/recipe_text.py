@@ -89,16 +89,9 @@ def _change(proposal: Proposal, selection: ChosenComponents) -> str:
         name: specifier.removeprefix("==").removesuffix(".*") for name, specifier, _ in proposal.base.wishes
     }
     tag = proposal.image.rpartition(":")[2]
-    for name, pattern in (("cuda", r"cu(?:da)?(\d+\.?\d+)"), ("python", r"py(\d\.?\d+)")):
+    for name, pattern in (("cuda", r"cu(?:da)?(\d\d)\.?(\d)"), ("python", r"py(\d)\.?(\d+)")):
         if match := re.search(pattern, tag):
-            before.setdefault(
-                name,
-                match[1]
-                if "." in match[1]
-                else f"{match[1][:-1]}.{match[1][-1]}"
-                if name == "cuda"
-                else f"{match[1][0]}.{match[1][1:]}",
-            )
+            before.setdefault(name, f"{match[1]}.{match[2]}")
     if version := python_of(proposal.image):
         before.setdefault("python", version)
     if known := re.match(r"(?:.*/)?(pytorch|tensorflow)(?:-training)?:(\d+\.\d+\.\d+)", proposal.image):

@@ -449,34 +449,18 @@ class RunTranslator:
 
     def _is_python_setup(self, words: list[str], part: _Part) -> bool:
         """Find commands that select the Python that `python` starts, or make an environment."""
-        program, arguments, text = PurePosixPath(words[0]).name, words[1:], " ".join(words[1:])
-        version = ""
-        if program in ("update-alternatives", "ln", "alternatives", "rm"):
-            named = [word for word in arguments if re.search(r"\b(?:python|pip)[\d.]*$", word)]
-            if not named or (program == "rm" and len(named) < sum(word[:1] != "-" for word in arguments)):
-                return False
-            match = re.search(r"\bpython(3\.\d+)", text)
-            known = self._proposal.wishes.get("python")
-            version = match[1] if match and program != "rm" and not (known and known.specifier) else ""
-        elif program in (".", "source"):
-            if not re.search(r"activate|conda|\.bashrc", text):
-                return False
-        elif program == "add-apt-repository":
-            if "deadsnakes" not in text:
-                return False
-        elif (program == "uv" and arguments[:1] in (["venv"], ["python"])) or program == "pyenv":
-            match = re.search(r"(?:--python[ =]|-p |install |global )(3\.\d+)", text)
-            version = match[1] if match else ""
-        elif program == "virtualenv" or (
-            re.fullmatch(r"python[\d.]*", program)
-            and arguments[:2] in (["-m", "venv"], ["-m", "virtualenv"], ["-m", "ensurepip"])
-        ):
-            if arguments[-1].startswith("/"):
-                wish = self._proposal.wish(Wish(("python",)))
-                self._proposal.prefixes[arguments[-1].rstrip("/")] = wish
-        elif not (re.fullmatch(r"python[\d.]*", program) and arguments[:1] == ["--version"]):
+        program = PurePosixPath(words[0]).name
+        text = " ".join((program, *words[1:]))
+        if not any(re.fullmatch(pattern, text) for pattern in names("python_setup")):
             return False
-        part.fate, part.reason = "python", version
+        if re.search(r"\b(?:venv|virtualenv)\b", text) and words[-1].startswith("/"):
+            self._proposal.prefixes[words[-1].rstrip("/")] = self._proposal.wish(Wish(("python",)))
+        known = self._proposal.wishes.get("python")
+        match = re.search(r"(?:\bpython[ =]?|-p |install |global )(3\.\d+)", text)
+        is_used = (
+            match and program != "rm" and (program in ("uv", "pyenv") or not (known and known.specifier))
+        )
+        part.fate, part.reason = "python", match[1] if match and is_used else ""
         return True
 
     def _settle(self, parts: list[_Part], entry: InstructionEntry) -> None:

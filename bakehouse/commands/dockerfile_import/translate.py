@@ -621,29 +621,24 @@ class _Translation:
                 break
         if file is None:
             # If no script is known, the directory with the target of the code is the code.
-            file = next(
-                (
-                    file
-                    for file in proposal.files
-                    if file.target.rstrip("/") == CODE_DIRECTORY and is_directory(self._context / file.source)
-                ),
-                None,
-            )
+            placed = (file for file in proposal.files if file.target.rstrip("/") == CODE_DIRECTORY)
+            file = next((file for file in placed if is_directory(self._context / file.source)), None)
         program = proposal.environment.get("SAGEMAKER_PROGRAM")
+        single = proposal.copied(str(script)) if script else None
         if file:
             self._take_code(file, entry_point, entry)
-        elif script and (single := proposal.copied(str(script))) and is_file(self._context / single.source):
-            if str(script).startswith(f"{CODE_DIRECTORY}/") and program is None:
-                proposal.environment["SAGEMAKER_PROGRAM"] = (
-                    str(script.relative_to(CODE_DIRECTORY)),
-                    single.entry,
+        elif script and single and is_file(self._context / single.source):
+            if not script.is_relative_to(CODE_DIRECTORY):
+                (entry or single.entry).check(
+                    f"move `{script.name}` into a directory of its own and name it in `code`"
                 )
-            elif entry and not str(script).startswith(f"{CODE_DIRECTORY}/"):
-                entry.check(f"move `{script.name}` into a directory of its own and name it in `code`")
+            elif program is None:
+                name = str(script.relative_to(CODE_DIRECTORY))
+                proposal.environment["SAGEMAKER_PROGRAM"] = name, single.entry
         elif program and program[1] is entry:
-            entry.check(f"`{program[0]}` is not among the copied files; name it in `code`")
-            proposal.environment.pop("SAGEMAKER_PROGRAM", None)
-        self._finish_command(entry, position, script, entry_point)
+            entry.check(f"`{program[0]}` {_NOT_COPIED}")
+            del proposal.environment["SAGEMAKER_PROGRAM"]
+        self._finish_command(position, entry_point)
         self._finish_files()
 
     def _take_code(self, file: CopiedFile, entry_point: str, entry: InstructionEntry | None) -> None:
@@ -651,54 +646,53 @@ class _Translation:
         proposal.code = (file.source, entry_point)
         file.entry.add(Fate.RECIPE, "`code`")
         target = file.target.rstrip("/") or "/"
-        used = [kept for kept in proposal.run if target in kept.step.command and len(target) > 1]
-        named = [pair for pair in proposal.environment.items() if target in pair[1][0] and len(target) > 1]
-        if target == CODE_DIRECTORY:
+        texts = [
+            *(kept.step.command for kept in proposal.run),
+            *(text for text, _ in proposal.environment.values()),
+        ]
+        is_used = len(target) > 1 and any(target in text for text in texts)
+        if target == CODE_DIRECTORY or not is_used:
             proposal.files.remove(file)
-        elif not (used or named):
-            proposal.files.remove(file)
+        if target != CODE_DIRECTORY and not is_used:
             (entry or file.entry).check(f"the code moves from {file.target} to {CODE_DIRECTORY}")
-        if program := proposal.environment.get("SAGEMAKER_PROGRAM"):
-            if not entry_point:
-                program[1].check(f"`{program[0]}` {_NOT_COPIED}")
-            del proposal.environment["SAGEMAKER_PROGRAM"]
+        program = proposal.environment.pop("SAGEMAKER_PROGRAM", None)
+        if program and not entry_point:
+            program[1].check(f"`{program[0]}` {_NOT_COPIED}")
         value, spot = proposal.environment.get("SAGEMAKER_SUBMIT_DIRECTORY", ("", file.entry))
         if value.rstrip("/") == CODE_DIRECTORY:
             del proposal.environment["SAGEMAKER_SUBMIT_DIRECTORY"]
             spot.add(Fate.REPLACED, "Bakehouse sets it in images with `code`")
 
-    def _finish_command(
-        self, entry: InstructionEntry | None, position: int, script: PurePosixPath | None, entry_point: str
-    ) -> None:
+    @property
+    def _started(self) -> list[tuple[InstructionEntry, str]]:
+        """The words of ENTRYPOINT and CMD."""
+        given = [self._starts[name] for name in ("ENTRYPOINT", "CMD") if name in self._starts]
+        return [(entry, word) for entry, words in given for word in words]
+
+    def _finish_command(self, position: int, entry_point: str) -> None:
         """Decide ENTRYPOINT and CMD."""
-        started = [(own, word) for name in ("ENTRYPOINT", "CMD") if name in self._starts
-                   for own, words in [self._starts[name]] for word in words]  # fmt: skip
+        started = self._started
         texts = [word for _, word in started]
-        for own in dict.fromkeys(own for own, _ in started):
-            own.add(Fate.REPLACED, "SageMaker starts `train`, which runs the entry point of `code`")
-        if not started or all(text in (*_CONTAINER_START, "-c", "--login", "-l") for text in texts):
-            return
+        own = "SageMaker starts `train`, which runs the entry point of `code`"
+        for entry in dict.fromkeys(entry for entry, _ in started):
+            entry.add(Fate.REPLACED, own)
+        if all(text in (*_CONTAINER_START, "-c", "--login", "-l") for text in texts):
+            return None
         if position < 0:
-            started[0][0].check("SageMaker starts `train`, which runs the entry point of `code`")
-            return
+            return started[0][0].check(own)
         if not entry_point:
             name = PurePosixPath(texts[position]).name
-            started[position][0].check(f"move `{name}` into a directory of its own and name it in `code`")
-            return
-        before = [
-            word
-            for number, word in enumerate(texts[:position])
-            if not _INTERPRETER.fullmatch(word) and (word, number) != ("-m", position - 1)
-        ]
-        if before:
-            name = " ".join(before)
-            reason = f"{name} does not start the script; set the job's `distribution`"
+            return started[position][0].check(
+                f"move `{name}` into a directory of its own and name it in `code`"
+            )
+        plain = [word for word in texts[:position] if not _INTERPRETER.fullmatch(word)]
+        if before := " ".join(plain[: -1 if plain[-1:] == ["-m"] else None]):
+            reason = f"{before} does not start the script; set the job's `distribution`"
             started[position][0].check(reason)
         if after := texts[position + 1 :]:
-            options = " ".join(dict.fromkeys(word for word in after if word.startswith("-"))) or " ".join(
-                after
-            )
-            started[position + 1][0].check(f"pass {options} as hyperparameters of the job")
+            options = dict.fromkeys(word for word in after if word.startswith("-")) or after
+            started[position + 1][0].check(f"pass {' '.join(options)} as hyperparameters of the job")
+        return None
 
     def _finish_files(self) -> None:
         """Place the other files, and remove those that the recipe should not copy."""
@@ -731,8 +725,7 @@ class _Translation:
                 )
                 return None, -1, None
             return entry, -1, PurePosixPath(CODE_DIRECTORY) / program
-        started = [(own, word) for name in ("ENTRYPOINT", "CMD") if name in self._starts
-                   for own, words in [self._starts[name]] for word in words]  # fmt: skip
+        started = self._started
         for position, (own, word) in enumerate(started):
             if _SCRIPT.search(word) and not word.startswith("-"):
                 return own, position, joined_path(self._state.directory, word)

@@ -237,9 +237,10 @@ files:
 environment:
   MODE: "fast"
 run:
-  - |
-    export PATH="/opt/x:$PATH"
-    curl -fsSL https://x.example/i.sh | sh
+  - before: "requirements"
+    command: |
+      export PATH="/opt/x:$PATH"
+      curl -fsSL https://x.example/i.sh | sh
   - network: false
     command: |
       mkdir -p /app && cd /app
