@@ -5,18 +5,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from bakehouse.analysis.fleet_sizes import FleetSize
-from bakehouse.analysis.sizes import Copies, ImageSize, OwnedFile, TrimSize
+from bakehouse.analysis.sizes import ImageSize, TrimSize
 from bakehouse.util.format import format_bytes, format_count, format_table
 from bakehouse.util.terminal import clip
 
-_MAX_COPIES = 4
 _MAX_NAMES = 3
 _MAX_CHARACTERS = 30
 """Length of a layer's instruction."""
 
 
 def report(size: ImageSize, versions: Sequence[tuple[str, str]], limit: int) -> str:
-    """Return the sizes of one image: components, layers, directories, duplicates and kinds of files."""
+    """Return the sizes of one image: components, layers, directories and kinds of files."""
     version_of = dict(versions)
     components = [
         (
@@ -52,9 +51,6 @@ def report(size: ImageSize, versions: Sequence[tuple[str, str]], limit: int) -> 
         ),
         _kinds(size),
         _trims(size.trims),
-        _duplicates(size.twice, limit),
-        _hidden(size.unseen, limit),
-        _libraries(size.libraries, limit),
     ]
     return "\n".join(block for block in blocks if block)
 
@@ -74,8 +70,6 @@ def _kinds(size: ImageSize) -> str:
         (kind.kind.value, format_bytes(kind.bytes), format_count(kind.files, "file"), _owners(kind.owners))
         for kind in size.kinds
     ]
-    if size.symbols:
-        rows.append(("symbol tables in programs and libraries", format_bytes(size.symbols), "", ""))
     return _block("kind of file", "unpacked", rows, "lrrl")
 
 
@@ -98,47 +92,6 @@ def _trims(trims: Sequence[TrimSize]) -> str:
     return _block("trim", "removed, or removable with `trim`, unpacked", rows, "lrrl")
 
 
-def _duplicates(duplicates: Sequence[Copies], limit: int) -> str:
-    if not duplicates:
-        return ""
-    size = format_bytes(sum(copies.again for copies in duplicates))
-    count = sum(len(copies.files) - 1 for copies in duplicates)
-    head = f"identical files: {size} in {format_count(count, 'additional copy', 'additional copies')}\n"
-    lines = [head]
-    for copies in duplicates[:limit]:
-        lines.append(f"  {len(copies.files)} x {format_bytes(copies.files[0].bytes)}\n")
-        lines += _copy_lines([f"{file.path} ({file.owner})" for file in copies.files])
-    return "".join(lines) + _more(len(duplicates), limit)
-
-
-def _libraries(libraries: Sequence[Copies], limit: int) -> str:
-    if not libraries:
-        return ""
-    lines = [f"libraries in several directories: {len(libraries)}\n"]
-    for copies in libraries[:limit]:
-        lines.append(f"  {copies.name}\n")
-        lines += _copy_lines(
-            [f"{format_bytes(file.bytes).rjust(9)}  {file.path} ({file.owner})" for file in copies.files]
-        )
-    return "".join(lines) + _more(len(libraries), limit)
-
-
-def _copy_lines(texts: Sequence[str]) -> list[str]:
-    lines = [f"    {text}\n" for text in texts[:_MAX_COPIES]]
-    more = len(texts) - len(lines)
-    return lines + ([f"    and {more} more\n"] if more else [])
-
-
-def _hidden(files: Sequence[OwnedFile], limit: int) -> str:
-    if not files:
-        return ""
-    total = format_bytes(sum(file.bytes for file in files))
-    count = format_count(len(files), "file")
-    rows = [(format_bytes(file.bytes), f"{file.path} ({file.owner})") for file in files[:limit]]
-    head = f"hidden files: {total} in {count} that a later layer replaces or removes\n"
-    return head + format_table(rows, align="rl", indent="  ") + _more(len(files), limit)
-
-
 def _more(count: int, limit: int) -> str:
     return f"  and {count - limit:,} more\n" if count > limit else ""
 
@@ -151,8 +104,6 @@ def fleet(sizes: Sequence[ImageSize], shared: FleetSize, limit: int) -> str:
             format_bytes(size.stored),
             format_bytes(size.unpacked),
             format_count(len(size.layers), "layer"),
-            f"{format_bytes(sum(copies.again for copies in size.twice))} duplicate",
-            f"{format_bytes(sum(file.bytes for file in size.unseen))} hidden",
         )
         for size in sizes
     ]
@@ -171,7 +122,7 @@ def fleet(sizes: Sequence[ImageSize], shared: FleetSize, limit: int) -> str:
     share = shared.once_stored / shared.all_stored if shared.all_stored else 1.0
     return "\n".join(
         (
-            _block("image", "as pushed, unpacked", images, "lrrrrr"),
+            _block("image", "as pushed, unpacked", images, "lrrr"),
             f"all layers of all images: {format_bytes(shared.all_stored)} as pushed, "
             f"{format_bytes(shared.all_unpacked)} unpacked\n"
             f"each layer once: {format_bytes(shared.once_stored)} as pushed ({share:.0%}), "
@@ -196,21 +147,7 @@ def as_json(
     """Return everything as one JSON object; lists of files and directories have `limit` items."""
     document = {
         "images": [
-            asdict(
-                replace(
-                    size,
-                    folders=size.folders[:limit],
-                    twice=size.twice[:limit],
-                    unseen=size.unseen[:limit],
-                    libraries=size.libraries[:limit],
-                    owned=size.owned[:limit],
-                )
-            )
-            | {
-                "twice_bytes": sum(copies.again for copies in size.twice),
-                "unseen_bytes": sum(file.bytes for file in size.unseen),
-            }
-            for size in sizes
+            asdict(replace(size, folders=size.folders[:limit], owned=size.owned[:limit])) for size in sizes
         ],
         "fleet": asdict(shared) if shared else None,
     }

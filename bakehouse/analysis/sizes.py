@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from bakehouse.analysis.layers import LayerContents, LayerFile, parents
@@ -15,9 +15,6 @@ _MIN_SHARE = 0.005
 """A directory with a smaller share of the image counts as part of the directory above it."""
 _MOSTLY = 0.9
 """A directory is left out if one subdirectory has this share of it. The subdirectory is listed instead."""
-_LIBRARY = re.compile(r"(?P<name>lib[^/]+?)(?:-[0-9a-f]{6,})*\.so(?:\.[0-9]+)*")
-_LIBRARY_BYTES = 1024
-"""Smaller files are linker scripts."""
 _HEADER = re.compile(r".*\.(?:h|hh|hpp|hxx|cuh|inl)")
 _SYMBOLS = re.compile(r".*\.(?:debug|dwo|dwp|pdb)|/usr/lib/debug/.*")
 _PACKAGES = re.compile(r".*/(?:site-packages|dist-packages|python3(?:\.[0-9]+)?)/")
@@ -54,29 +51,6 @@ class PartSize:
     layers: int
     stored: int
     unpacked: int
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedFile:
-    """A file and the owner of its layer."""
-
-    path: str
-    owner: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """Files with the same content or library name, largest first."""
-
-    name: str
-    """The sha256 of their content, or the name of the library."""
-    files: tuple[OwnedFile, ...]
-
-    @property
-    def again(self) -> int:
-        """The size of all files but the largest."""
-        return sum(file.bytes for file in self.files[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,26 +113,12 @@ class ImageSize:
     parts: tuple[PartSize, ...]
     layers: tuple[LayerSize, ...]
     folders: tuple[DirectorySize, ...]
-    """Directories as a container sees them, with all subdirectories."""
-    twice: tuple[Copies, ...]
-    """Files with the same content under several paths."""
-    unseen: tuple[OwnedFile, ...]
-    """Files that a later layer replaces or removes."""
-    libraries: tuple[Copies, ...]
-    """Shared libraries of one name in several directories."""
+    """Directories of all layers, with all subdirectories."""
     kinds: tuple[KindSize, ...]
-    symbols: int
-    """Bytes of symbol tables and debug information in programs and shared libraries."""
     owned: tuple[OwnedDirectory, ...] = ()
     """Directories of each component, which divide the unpacked bytes."""
     trims: tuple[TrimSize, ...] = ()
     """Files that components do not need: removable ones first."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Owned:
-    file: LayerFile
-    owner: str
 
 
 def size_of(
@@ -173,7 +133,6 @@ def size_of(
         LayerSize(owner, layer.digest, layer.bytes, content.bytes, len(content.files), instruction)
         for owner, layer, content, instruction in zip(owners, packed.layers, contents, made_by, strict=True)
     )
-    visible, hidden = _merged(zip(owners, contents, strict=True))
     return ImageSize(
         image=image,
         digest=packed.manifest.digest,
@@ -182,12 +141,8 @@ def size_of(
         unpacked=sum(layer.unpacked for layer in layers),
         parts=parts_of(layers),
         layers=layers,
-        folders=_directories(visible),
-        twice=_duplicates(visible),
-        unseen=tuple(sorted(map(_owned_file, hidden), key=_largest)),
-        libraries=_libraries(visible),
-        kinds=_kinds(visible),
-        symbols=sum(owned.file.symbols for owned in visible),
+        folders=directories_of(contents),
+        kinds=_kinds(zip(owners, contents, strict=True)),
         owned=divide(zip(owners, contents, strict=True)),
     )
 
@@ -222,65 +177,13 @@ def parts_of(layers: Iterable[LayerSize]) -> tuple[PartSize, ...]:
     return tuple(sorted(parts, key=lambda part: (-part.stored, part.name)))
 
 
-def _merged(layers: Iterable[tuple[str, LayerContents]]) -> tuple[list[_Owned], list[_Owned]]:
-    """Return the files that a container sees, and the hidden ones."""
-    names: dict[str, _Owned] = {}
-    files: list[_Owned] = []
-    for owner, contents in layers:
-        new = [_Owned(file, owner) for file in contents.files]
-        if names:
-            own = {path for owned in new for path in (owned.file.path, *owned.file.links)}
-            _hide(names, contents, own)
-        files += new
-        names |= {path: owned for owned in new for path in (owned.file.path, *owned.file.links)}
-    # A hard-linked file is visible if one of its names is left
-    left: dict[int, str] = {}
-    for path, owned in names.items():
-        if path == owned.file.path or id(owned) not in left:
-            left[id(owned)] = path
-    return (
-        [
-            _Owned(replace(owned.file, path=left[id(owned)]), owned.owner)
-            for owned in files
-            if id(owned) in left
-        ],
-        [owned for owned in files if id(owned) not in left and owned.file.bytes],
-    )
-
-
-def _hide(names: dict[str, _Owned], contents: LayerContents, own: set[str]) -> None:
-    """Remove the names of lower layers that a layer replaces or removes."""
-    replaced = {*own, *contents.others, *contents.removed}
-    # A directory may replace a file
-    for path in replaced.union(*(parents(path) for path in own)):
-        names.pop(path, None)
-    # A file may replace a directory, or a directory may be removed
-    for path in [path for path in names if not replaced.isdisjoint(parents(path))]:
-        del names[path]
-    emptied = {*contents.emptied}
-    for path in [path for path in names if emptied and not emptied.isdisjoint(parents(path))]:
-        del names[path]
-
-
-def _owned_file(owned: _Owned) -> OwnedFile:
-    return OwnedFile(owned.file.path, owned.owner, owned.file.bytes)
-
-
-def _largest(file: OwnedFile) -> tuple[int, str]:
-    return (-file.bytes, file.path)
-
-
 def directories_of(layers: Iterable[LayerContents]) -> tuple[DirectorySize, ...]:
     """Return the directories of some layers, independent of other layers."""
-    return _directories([_Owned(file, "") for contents in layers for file in contents.files])
-
-
-def _directories(files: Iterable[_Owned]) -> tuple[DirectorySize, ...]:
     sizes: dict[str, int] = defaultdict(int)
     counts: dict[str, int] = defaultdict(int)
-    for owned in files:
-        for directory in parents(owned.file.path):
-            sizes[directory] += owned.file.bytes
+    for file in (file for contents in layers for file in contents.files):
+        for directory in parents(file.path):
+            sizes[directory] += file.bytes
             counts[directory] += 1
     mostly_below = {
         above
@@ -293,31 +196,6 @@ def _directories(files: Iterable[_Owned]) -> tuple[DirectorySize, ...]:
         if path != "/" and path not in mostly_below
     ]
     return tuple(sorted(directories, key=lambda directory: (-directory.bytes, directory.path)))
-
-
-def _duplicates(files: Iterable[_Owned]) -> tuple[Copies, ...]:
-    by_content: dict[str, list[OwnedFile]] = {}
-    for owned in files:
-        if owned.file.sha256:
-            by_content.setdefault(owned.file.sha256, []).append(_owned_file(owned))
-    return _copies(by_content)
-
-
-def _libraries(files: Iterable[_Owned]) -> tuple[Copies, ...]:
-    """Return libraries that are in several directories; versions in one directory count as one."""
-    named: dict[str, dict[str, OwnedFile]] = {}
-    for file in sorted(map(_owned_file, files), key=_largest):
-        directory, _, name = file.path.rpartition("/")
-        if file.bytes >= _LIBRARY_BYTES and (match := _LIBRARY.fullmatch(name)):
-            named.setdefault(match["name"], {}).setdefault(directory, file)
-    return _copies({f"{name}.so": list(copies.values()) for name, copies in named.items()})
-
-
-def _copies(groups: Mapping[str, list[OwnedFile]]) -> tuple[Copies, ...]:
-    copies = [
-        Copies(name, tuple(sorted(files, key=_largest))) for name, files in groups.items() if len(files) > 1
-    ]
-    return tuple(sorted(copies, key=lambda copy: (-copy.again, copy.name)))
 
 
 def kind_of(path: str) -> FileKind | None:
@@ -336,18 +214,23 @@ def kind_of(path: str) -> FileKind | None:
     return None
 
 
-def _kinds(files: Iterable[_Owned]) -> tuple[KindSize, ...]:
-    by_kind: dict[FileKind, list[_Owned]] = {}
-    for owned in files:
-        if kind := kind_of(owned.file.path):
-            by_kind.setdefault(kind, []).append(owned)
-    sizes = []
-    for kind, kind_files in by_kind.items():
-        owners: dict[str, int] = defaultdict(int)
-        for owned in kind_files:
-            owners[owned.owner] += owned.file.bytes
-        ordered = tuple(sorted(owners.items(), key=lambda item: (-item[1], item[0])))
-        sizes.append(KindSize(kind, sum(owners.values()), len(kind_files), ordered))
+def _kinds(layers: Iterable[tuple[str, LayerContents]]) -> tuple[KindSize, ...]:
+    by_kind: dict[FileKind, dict[str, list[int]]] = {}
+    for owner, contents in layers:
+        for file in contents.files:
+            if kind := kind_of(file.path):
+                by_kind.setdefault(kind, {}).setdefault(owner, []).append(file.bytes)
+    sizes = [
+        KindSize(
+            kind,
+            sum(map(sum, owners.values())),
+            sum(map(len, owners.values())),
+            tuple(
+                sorted(((name, sum(own)) for name, own in owners.items()), key=lambda own: (-own[1], own[0]))
+            ),
+        )
+        for kind, owners in by_kind.items()
+    ]
     return tuple(sorted(sizes, key=lambda size: (-size.bytes, size.kind)))
 
 

@@ -11,7 +11,7 @@ from bakehouse.plan.model import ImageKey
 KEY = ImageKey("a" * 64)
 PARTS = (PartSize("torch", 1, 700, 900),)
 OWNED = (OwnedDirectory("torch", "/opt", 900, 3),)
-SIZE = ImageSize("small", "", "", 700, 900, PARTS, (), (), (), (), (), (), 0, owned=OWNED)
+SIZE = ImageSize("small", "", "", 700, 900, PARTS, (), (), (), owned=OWNED)
 
 
 def test_a_recorded_size_is_that_of_one_key(tmp_path: Path) -> None:

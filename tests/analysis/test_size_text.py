@@ -6,13 +6,11 @@ from dataclasses import replace
 from bakehouse.analysis import size_text as size_tables
 from bakehouse.analysis.fleet_sizes import fleet_size
 from bakehouse.analysis.sizes import (
-    Copies,
     DirectorySize,
     FileKind,
     ImageSize,
     KindSize,
     LayerSize,
-    OwnedFile,
     TrimSize,
     parts_of,
 )
@@ -39,20 +37,6 @@ SIZE = ImageSize(
     parts=parts_of(LAYERS),
     layers=LAYERS,
     folders=(DirectorySize("/opt/venv", 900_000_000, 20_000), DirectorySize("/usr", 100_000, 1)),
-    twice=(
-        Copies("0" * 64, tuple(OwnedFile(f"/{name}/libx", "torch", 2_000_000) for name in "abcdef")),
-        Copies("1" * 64, (OwnedFile("/a/y", "debian", 20_000), OwnedFile("/b/y", "torch", 20_000))),
-    ),
-    unseen=(OwnedFile("/usr/sbin/sshd", "debian", 1_300_000),),
-    libraries=(
-        Copies(
-            "libnccl.so",
-            (
-                OwnedFile("/opt/a/libnccl.so.2", "torch", 400_000_000),
-                OwnedFile("/usr/libnccl.so.2", "debian", 300_000_000),
-            ),
-        ),
-    ),
     kinds=(
         KindSize(
             FileKind.HEADERS,
@@ -61,7 +45,6 @@ SIZE = ImageSize(
             (("torch", 8_000_000), ("debian", 900_000), ("apt", 50_000), ("sshd", 50_000)),
         ),
     ),
-    symbols=16_200_000,
 )
 REPORT = text_of(__file__, "report")
 
@@ -75,9 +58,9 @@ def test_several_images() -> None:
 
     assert size_tables.fleet(sizes, fleet_size(sizes), 2) == (
         "image: as pushed, unpacked\n"
-        "  small   65 bytes  195 bytes  2 layers  0 bytes duplicate  0 bytes hidden\n"
-        "  large  260 bytes  780 bytes  2 layers  0 bytes duplicate  0 bytes hidden\n"
-        "  other  270 bytes  810 bytes  3 layers  0 bytes duplicate  0 bytes hidden\n"
+        "  small   65 bytes  195 bytes  2 layers\n"
+        "  large  260 bytes  780 bytes  2 layers\n"
+        "  other  270 bytes  810 bytes  3 layers\n"
         "\n"
         "all layers of all images: 595 bytes as pushed, 2 kB unpacked\n"
         "each layer once: 275 bytes as pushed (46%), 825 bytes unpacked\n"
@@ -100,8 +83,7 @@ def test_programs_get_everything_with_lists_cut_to_what_was_asked_for() -> None:
         "stored": 201_879_078,
         "unpacked": 1_699_535_721,
     }
-    assert [len(image[name]) for name in ("layers", "folders", "twice", "unseen")] == [2, 1, 1, 1]
-    assert (image["twice_bytes"], image["unseen_bytes"]) == (10_020_000, 1_300_000)
+    assert [len(image[name]) for name in ("layers", "folders")] == [2, 1]
     assert document["fleet"] is None
 
 

@@ -10,15 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bakehouse.analysis import layers, sizes
-from bakehouse.analysis.layers import HASHED_BYTES, LayerContents, LayerFile, parents
+from bakehouse.analysis.layers import LayerContents, LayerFile, parents
 from bakehouse.analysis.sizes import (
-    Copies,
     DirectorySize,
     FileKind,
     ImageSize,
     KindSize,
     OwnedDirectory,
-    OwnedFile,
     PartSize,
     TrimSize,
     divide,
@@ -32,10 +30,6 @@ from bakehouse.registry.layer_cache import CompressedLayer
 from bakehouse.registry.manifest import parse
 from bakehouse.util.oci import Digest
 from tests.support.layer_archives import Member, layer
-
-BLOB = bytes(HASHED_BYTES)
-KB = bytes(1024)
-OTHER = b"\1" * HASHED_BYTES
 
 
 def size(*brought: tuple[str, Sequence[Member]]) -> ImageSize:
@@ -62,99 +56,6 @@ def test_layers_of_one_component_are_summed_up() -> None:
         ("sshd", 30, 1, 1),
     ]
     assert image_size.unpacked == 4
-
-
-def test_a_file_that_a_later_layer_replaces_is_shipped_and_never_seen() -> None:
-    image_size = size(("debian", [Member("bin/a", BLOB)]), ("torch", [Member("bin/a", BLOB)]))
-
-    assert image_size.unseen == (OwnedFile("/bin/a", "debian", HASHED_BYTES),)
-    assert image_size.twice == ()
-    assert image_size.folders == (DirectorySize("/bin", HASHED_BYTES, 1),)
-
-
-@pytest.mark.parametrize(
-    "later",
-    [
-        Member("opt/.wh.lib"),
-        Member("opt/lib", b"a file now"),
-        Member("opt/lib", link="elsewhere"),
-        Member("opt/lib/x/y", b"in a directory now"),
-        Member(".wh.opt"),
-        Member("opt/lib/.wh..wh..opq"),
-        Member("opt/lib/.wh.x"),
-    ],
-)
-def test_what_a_later_layer_removes_is_never_seen(later: Member) -> None:
-    image_size = size(("debian", [Member("opt/lib/x", b"12"), Member("etc/y", b"1")]), ("apt", [later]))
-
-    assert image_size.unseen == (OwnedFile("/opt/lib/x", "debian", 2),)
-
-
-def test_files_added_to_an_emptied_directory_are_visible() -> None:
-    image_size = size(
-        ("debian", [Member("opt/x", b"12")]), ("apt", [Member("opt/.wh..wh..opq"), Member("opt/x", b"1")])
-    )
-
-    assert image_size.unseen == (OwnedFile("/opt/x", "debian", 2),)
-    assert image_size.folders == (DirectorySize("/opt", 1, 1),)
-
-
-def test_a_file_with_a_name_left_is_seen() -> None:
-    linked = [Member("bin/a", b"12"), Member("bin/b", hard="bin/a")]
-
-    assert size(("debian", linked), ("apt", [Member("bin/.wh.a")])).unseen == ()
-    left = size(
-        ("debian", [Member("bin/a", BLOB), linked[1]]), ("apt", [Member("bin/.wh.a"), Member("c", BLOB)])
-    )
-    assert [file.path for file in left.twice[0].files] == ["/bin/b", "/c"]
-    gone = size(("debian", linked), ("apt", [Member("bin/.wh.a"), Member("bin/.wh.b")]))
-    assert gone.unseen == (OwnedFile("/bin/a", "debian", 2),)
-
-
-def test_the_same_content_in_two_places_is_there_twice() -> None:
-    image_size = size(
-        ("numpy", [Member("a/libx", BLOB), Member("a/linked", hard="a/libx"), Member("small", b"1")]),
-        ("scipy", [Member("b/libx", BLOB), Member("b/else", OTHER), Member("small2", b"1")]),
-    )
-
-    [copies] = image_size.twice
-    assert copies.files == (
-        OwnedFile("/a/libx", "numpy", HASHED_BYTES),
-        OwnedFile("/b/libx", "scipy", HASHED_BYTES),
-    )
-    assert copies.again == HASHED_BYTES
-
-
-def test_a_library_of_one_name_in_two_directories_is_reported_whatever_its_version() -> None:
-    image_size = size(
-        (
-            "torch",
-            [
-                Member("torch/lib/libnccl.so.2", KB * 4),
-                Member("torch/lib/libc10.so", KB * 1),
-                Member("torch/lib/libgomp-a34b3233.so.1.0.0", KB * 2),
-            ],
-        ),
-        (
-            "nccl",
-            [
-                Member("usr/lib/libnccl.so.2.21.5", KB * 3),
-                Member("usr/lib/libnccl.so", link="libnccl.so.2.21.5"),
-                Member("usr/lib/libgomp-98b21ff3-a34b3233.so.1", KB * 1),
-                Member("usr/lib/libcudart.so.12", KB * 1),
-                Member("usr/lib/libcudart.so.11", KB * 1),
-                Member("share/libc10.so-gdb.py", KB),
-                Member("share/libgomp.so", b"INPUT(libgomp.so.1)"),
-            ],
-        ),
-    )
-
-    assert image_size.libraries == (
-        Copies("libnccl.so", (OwnedFile("/torch/lib/libnccl.so.2", "torch", 4 * 1024),
-                              OwnedFile("/usr/lib/libnccl.so.2.21.5", "nccl", 3 * 1024))),
-        Copies("libgomp.so", (OwnedFile("/torch/lib/libgomp-a34b3233.so.1.0.0", "torch", 2 * 1024),
-                              OwnedFile("/usr/lib/libgomp-98b21ff3-a34b3233.so.1", "nccl", 1 * 1024))),
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

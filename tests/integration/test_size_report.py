@@ -1,7 +1,6 @@
 """Images of a real engine, weighed."""
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -84,11 +83,10 @@ def test_a_small_image_is_read_as_it_is_stored(
     finally:
         subprocess.run(["docker", "image", "rm", "--force", reference], check=True, capture_output=True)
 
-    sha256 = hashlib.sha256(content).hexdigest()
     assert [contents[layer.digest].files for layer in archive.layers] == [
-        (LayerFile("/opt/data", 300_000, sha256),),
+        (LayerFile("/opt/data", 300_000),),
         (LayerFile("/opt/data", 5),),
-        (LayerFile("/opt/again", 300_000, sha256),),
+        (LayerFile("/opt/again", 300_000),),
     ]
     assert [created_by.partition(" #")[0] for created_by in archive.made_by] == [
         "COPY content /opt/data",
@@ -135,8 +133,6 @@ def test_every_byte_of_a_built_image_has_an_owner(
     assert sum(layer["unpacked"] for layer in size["layers"]) == size["unpacked"]
     assert size["unpacked"] > 300_000_000
     assert size["stored"] < size["unpacked"] / 2
-    # What the package's daemon is renamed to is all that is shipped of it.
-    assert not [file for file in size["unseen"] if file["path"].endswith("/sshd")]
     # Whose a linked layer is, its own list of files tells as well.
     contents: dict[str, LayerContents] = {}
     saved = engine.read_image(built.stored, readers_into(contents))

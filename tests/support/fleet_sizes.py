@@ -38,7 +38,7 @@ def image(name: str, *layers: LayerSize) -> ImageSize:
         for numbers in zip(*((numbers.stored, numbers.unpacked) for numbers in layers), strict=True)
     )
     return ImageSize(
-        *(name, DIGEST, CONFIG, stored, unpacked, parts_of(layers), layers), (), (), (), (), (), 0
+        *(name, DIGEST, CONFIG, stored, unpacked, parts_of(layers), layers), (), ()
     )  # fmt: skip
 
 
