@@ -58,7 +58,7 @@ class Upstream:
     skip: Mapping[str, str] = field(default_factory=dict)
     """Versions that the catalogue leaves out, with the reasons."""
     notes: str = ""
-    """The URL of the notes of a release, with `{version}`: a page, or a release of GitHub's API."""
+    """The URL of the notes of a release, with `{version}`."""
     by_hand: str = ""
     """The reason why new releases are only listed, without proposed entries."""
 

@@ -2,10 +2,7 @@
 
 import contextlib
 import os
-import re
 import shutil
-import ssl
-import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,11 +11,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.registry_settings import RegistrySettings
-from bakehouse.engine import builder_preflight, daemon_info, docker, dockerd, emulation, provision
+from bakehouse.engine import builder_preflight, daemon_info, docker, emulation, provision
 from bakehouse.engine.builder_preflight import BuilderCheck
 from bakehouse.engine.buildx_builders import Program
 from bakehouse.engine.daemon_info import Daemon, Feature, ProgramResult, UnavailableDaemon, run_program
@@ -30,24 +26,19 @@ from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of, redacted
 from bakehouse.fetch.debian_mirrors import DebianMirrors
 from bakehouse.fetch.faults import SourceError
-from bakehouse.fetch.http_client import HttpReply, HttpRequest
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.publish import preflight
-from bakehouse.registry import destination, ecr_endpoints
-from bakehouse.registry.registry import open_client
+from bakehouse.registry import destination
 from bakehouse.util.aws import Access, Aws
 from bakehouse.util.deadline import OverdueError, bounded
 from bakehouse.util.files import read_text
 from bakehouse.util.format import format_count
-from bakehouse.util.oci import ECR_HOST, PLATFORMS
+from bakehouse.util.oci import PLATFORMS
 
 WIDTH = 108
-SECONDS = 5
 ANSWER_SECONDS = 20
 """apt may download its package lists first."""
-_CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
-_CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _NO_ECR = "nothing can be pushed to Amazon ECR; the local registry works"
 GIGABYTE = 10**9
 FLEET_GIGABYTES = 20
@@ -85,12 +76,7 @@ def examine(
     pip = pip_config.read(environment)
     settings = project.registries.get(project.registry.partition("/")[0])
     with ThreadPoolExecutor(16) as pool:
-        registry = [
-            pool.submit(registry_finding, host, partial(_registry_reply, host, project.ca))
-            for host in default_registries(engine)
-        ]
         target = pool.submit(target_finding, lambda: _check_registries(project), project.registry)
-        region = pool.submit(region_finding, lambda: _regions(project, settings))
         aws = pool.submit(aws_finding, lambda: _identity(project, settings))
         sources = pool.submit(_source_findings, project, pip, environment)
         gpus = pool.submit(
@@ -99,17 +85,11 @@ def examine(
         return (
             *engine_findings(engine, _engine_hint(engine)),
             *host_findings(engine, host),
-            *bridge_finding(engine, host),
             *emulation_finding(engine),
             *_room(engine, host, project.root),
-            directory_finding("state directory", project.state, "nothing can be built or recorded"),
-            directory_finding("cache directory", project.cache, "downloaded files cannot be kept"),
             gpu_finding(gpus.result(), engine),
-            *[future.result() for future in registry],
             target.result(),
-            region.result(),
             aws.result(),
-            *ca_findings(project.ca, pip, environment),
             *sources.result(),
         )
 
@@ -234,43 +214,6 @@ def host_findings(
     return start, network, metadata, files, DoctorCheck("engine's machine", CheckState.OK, detail)
 
 
-def bridge_finding(
-    engine: Daemon | UnavailableDaemon,
-    host: EngineHost | EngineError,
-    interfaces: Path = dockerd.INTERFACES,
-) -> tuple[DoctorCheck, ...]:
-    """Return whether the bridge of a local engine keeps its address; empty if that is not visible."""
-    if isinstance(engine, UnavailableDaemon) or isinstance(host, EngineError) or not engine.interface:
-        return ()
-    # The bridge of an engine on another machine can have the name of a bridge on this one.
-    if not host.same_kernel or host.address != engine.bridge:
-        return ()
-    if not (interfaces / engine.interface).is_dir():
-        return ()
-    name = "engine's bridge"
-    address = dockerd.loose_address(engine.interface, interfaces)
-    if not address:
-        return (DoctorCheck(name, CheckState.OK, f"{engine.interface} keeps its address"),)
-    detail = f"the address of {engine.interface} changes when a container starts or stops"
-    cost = "downloads of other build steps and containers then stall for a minute or more"
-    hint = f"run `{' '.join(dockerd.address_command(engine.interface, address))}` as root"
-    return (DoctorCheck(name, CheckState.MISSING, detail, cost, hint),)
-
-
-def cache_finding(limit: str | None) -> DoctorCheck:
-    """Return a finding about the limit of the build cache: "" for no limit, None if unknown."""
-    name = "build cache"
-    if limit:
-        return DoctorCheck(name, CheckState.OK, f"limited to {limit}")
-    if limit is None:
-        cost = "the cache may be deleted too early, which repeats builds, or never"
-        hint = "check `builder.gc` in daemon.json on the engine's machine"
-        return DoctorCheck(name, CheckState.UNKNOWN, "this engine does not report its limit", cost, hint)
-    cost = "the build cache grows until the disk is full"
-    hint = 'add {"builder": {"gc": {"enabled": true, "defaultKeepStorage": "40GB"}}} to its daemon.json'
-    return DoctorCheck(name, CheckState.MISSING, "the engine's configuration sets no limit", cost, hint)
-
-
 def disk_finding(directory: Path | str, free: int) -> DoctorCheck:
     """Return whether the disk has room for the images of the catalogue."""
     detail = f"{free / GIGABYTE:.0f} GB free for {directory}"
@@ -318,41 +261,10 @@ def _names_gpus(directories: Iterable[str]) -> bool:
     return False
 
 
-def default_registries(engine: Daemon | UnavailableDaemon) -> tuple[str, ...]:
-    """Return the host of the engine's default registry."""
-    host = urlsplit(engine.registry).hostname if isinstance(engine, Daemon) else None
-    return (host,) if host else ()
-
-
-def registry_finding(host: str, ask: Callable[[], HttpReply]) -> DoctorCheck:
-    """Return whether an image registry answers."""
-
-    def check_reply() -> None:
-        reply = ask()
-        # A proxy may answer for any host: only 200 and 401 with a registry's headers count.
-        names = " ".join(reply.headers).lower()
-        if reply.status not in (200, 401) or not ("docker-distribution" in names or "www-auth" in names):
-            reason = f"HTTP {reply.status}, which is not a registry's answer"
-            raise SourceError(reason)
-
-    def check_host() -> str:
-        _named(host, check_reply)
-        return f"{host} answers"
-
-    cost = "images with a base from there cannot be built; images on a bootstrapped Debian base can"
-    hint = "check the network and HTTPS_PROXY; set `ca` in [tool.bakehouse] to the CA bundle of a proxy"
-    return _asked("image registry", check_host, cost, hint)
-
-
 def target_finding(ask: Callable[[], str], name: str) -> DoctorCheck:
     """Return whether the registry of the project's settings accepts its login."""
     hint = "run `bake push --registry NAME` for another registry"
     return _asked("registry", ask, f"nothing can be pushed to `{name}`", hint)
-
-
-def region_finding(ask: Callable[[], str]) -> DoctorCheck:
-    """Return the AWS region."""
-    return _asked("AWS region", ask, _NO_ECR, "set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION")
 
 
 def aws_finding(ask: Callable[[], str]) -> DoctorCheck:
@@ -386,99 +298,28 @@ def _access(settings: RegistrySettings | None) -> Access:
     return Access(settings.profile, settings.role, settings.fips, settings.dual_stack)
 
 
-def _regions(project: ProjectSettings, settings: RegistrySettings | None) -> str:
-    host = ECR_HOST.fullmatch(project.registry.partition("/")[0])
-    given = settings.regions if settings else (host["region"] if host else project.region,)
-    names = [Aws(region, _access(settings)).region for region in given or (project.region,)]
-    for name in names:
-        # It raises an error for a region that does not exist.
-        ecr_endpoints.registry_host("0" * 12, name)
-    return ", ".join(names)
-
-
 def _identity(project: ProjectSettings, settings: RegistrySettings | None) -> str:
     """Return the authenticated identity. Unlike `principal` of a registry, this can fail."""
     region = settings.regions[0] if settings and settings.regions else project.region
     return Aws(region, _access(settings)).principal()
 
 
-def directory_finding(name: str, directory: Path, cost: str) -> DoctorCheck:
-    """Return whether Bakehouse can write to a directory, or make it."""
-    existing = next(path for path in (directory, *directory.parents) if _exists(path))
-    try:
-        with tempfile.TemporaryFile(dir=existing) as file:
-            file.write(b"x")
-            file.flush()
-    except OSError as error:
-        detail = f"{existing} is not writable: {(error.strerror or str(error)).lower()}"
-        hint = "set BAKEHOUSE_STATE" if name.startswith("state") else "set `cache` or BAKEHOUSE_CACHE"
-        return DoctorCheck(
-            name, CheckState.MISSING, detail, cost, f"{hint} to a directory that you can write to"
-        )
-    free = shutil.disk_usage(existing).free
-    return DoctorCheck(name, CheckState.OK, f"{directory} is writable, {free / GIGABYTE:.0f} GB free")
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except PermissionError:
-        return False
-
-
-def ca_findings(ca: Path | None, pip: PipConfig, environment: Mapping[str, str]) -> tuple[DoctorCheck, ...]:
-    """Return the CA bundle for HTTPS, and the bundles that variables name for other programs."""
-    named = [(key, Path(value)) for key in _CA_VARIABLES if (value := environment.get(key))]
-    used = ca or (Path(pip.cert) if pip.cert else None) or next((path for _, path in named), None)
-    path = used or Path(ssl.get_default_verify_paths().openssl_cafile)
-    cost = "downloads through a proxy with its own certificates fail, here and in RUN steps"
-    hint = "set `ca` in [tool.bakehouse] to your company's bundle, or install ca-certificates"
-    bundle = _asked("CA bundle", lambda: _certificates(path), cost, hint)
-    others = [(key, other) for key, other in named if other != path]
-    return (
-        bundle,
-        *(
-            _asked(key, partial(_certificates, other), "programs that read it fail", f"correct {key}")
-            for key, other in others
-        ),
-    )
-
-
-def _certificates(path: Path) -> str:
-    """Return the number of certificates in a file or directory. Raises SourceError."""
-    try:
-        if path.is_dir():
-            text = "".join(read_text(file, errors="replace") for file in path.iterdir() if file.is_file())
-        else:
-            text = read_text(path, errors="replace")
-        ssl.create_default_context(cadata="\n".join(_CERTIFICATE.findall(text)))
-        count = len(_CERTIFICATE.findall(text))
-    except ssl.SSLError as error:
-        reason = f"{path} contains no readable certificate"
-        raise SourceError(reason) from error
-    except OSError as error:
-        reason = f"{path}: {(error.strerror or str(error)).lower()}"
-        raise SourceError(reason) from error
-    if not count:
-        reason = f"{path} contains no certificate"
-        raise SourceError(reason)
-    return f"{path}, {format_count(count, 'certificate')}"
-
-
 def _source_findings(
     project: ProjectSettings, pip: PipConfig, environment: Mapping[str, str]
 ) -> tuple[DoctorCheck, ...]:
+    certificates, faults = None, []
     try:
         certificates = bundle_of(project.ca, pip, environment)
-    except EngineError:
-        # The CA bundle has a finding of its own.
-        certificates = None
+    except EngineError as error:
+        [fault] = error.diagnostics
+        cost = "downloads through a proxy with its own certificates fail, here and in RUN steps"
+        faults.append(DoctorCheck("CA bundle", CheckState.MISSING, fault.message, cost, fault.hint))
     config = DownloadConfig(project.mirrors, pip, certificates, environment, project.debian_mirrors)
     with ThreadPoolExecutor(8) as pool:
         mirrors = pool.map(lambda mirror: mirror_finding(mirror, config.check_mirror), project.mirrors)
         indexes = pool.submit(index_findings, config)
         apt = pool.submit(apt_finding, lambda: debian_suites(config.debian), config.check_suite)
-        return (*mirrors, *indexes.result(), apt.result())
+        return (*faults, *mirrors, *indexes.result(), apt.result())
 
 
 def mirror_finding(mirror: str, check: Callable[[str], str]) -> DoctorCheck:
@@ -570,16 +411,8 @@ def _room(
         return (disk_finding(project, shutil.disk_usage(project).free),)
     if isinstance(host, EngineError):
         return ()
-    # The engine's process and its configuration are visible only on its own machine.
-    is_visible = host.same_kernel and host.shares_files
-    limit = cache_finding(dockerd.configured_cache_limit(engine.endpoint) if is_visible else None)
     if host.free is None:
         detail = "the free space on the engine's disk is unknown"
         cost, hint = "a build may fill the engine's disk", "run `df` on the engine's machine"
-        return (limit, DoctorCheck("disk", CheckState.UNKNOWN, detail, cost, hint))
-    return (limit, disk_finding(engine.data_root, host.free))
-
-
-def _registry_reply(host: str, ca: Path | None) -> HttpReply:
-    request = HttpRequest("GET", f"https://{host}/v2/", SECONDS, SECONDS, authorization="")
-    return open_client(host, ca).send(request)
+        return (DoctorCheck("disk", CheckState.UNKNOWN, detail, cost, hint),)
+    return (disk_finding(engine.data_root, host.free),)

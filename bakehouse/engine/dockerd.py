@@ -4,15 +4,12 @@ Bakehouse removes the files of a dead engine before a start, and stops only an e
 """
 
 import contextlib
-import itertools
 import json
 import os
 import shutil
 import signal
 import socket
-import struct
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -183,27 +180,6 @@ def answers(path: Path) -> bool:
     return False
 
 
-def configured_cache_limit(endpoint: str, paths: DaemonPaths | None = None) -> str | None:
-    """Return the configured build cache limit of the engine at an endpoint; "" if it has no limit.
-
-    None if the limit is unknown: the engine is on another machine, or its configuration is not readable.
-    """
-    paths = paths or DaemonPaths()
-    process = _process_behind(endpoint, paths.pidfile)
-    if process is None:
-        return None
-    arguments = _command_line(process).split("\0")
-    files = [argument for flag, argument in itertools.pairwise(arguments) if flag == "--config-file"]
-    try:
-        settings = json.loads(Path(files[-1] if files else paths.configured).read_text())
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError):
-        return None
-    collection = settings.get("builder", {}).get("gc", {})
-    return str(collection.get("defaultKeepStorage", "")) if collection.get("enabled") else ""
-
-
 def _launch(paths: DaemonPaths, report: Reporter) -> int:
     paths.state.mkdir(parents=True, exist_ok=True)
     settings = write_configuration(paths, paths.configuration, owner_settings(paths.configured))
@@ -258,19 +234,6 @@ def _not_started(message: str, paths: DaemonPaths) -> Diagnostic:
         tail=tuple(relevant[-5:]),
         hint=f"read {paths.log}; in a container, use `--privileged` and a volume at {paths.data_root}",
     )
-
-
-def _process_behind(endpoint: str, pidfile: Path) -> int | None:
-    if not endpoint.startswith("unix://") or sys.platform != "linux":
-        return None
-    process = 0
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
-        client.connect(endpoint.removeprefix("unix://"))
-        process, _, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    if process and "dockerd" in _command_line(process):
-        return int(process)
-    # With socket activation, systemd owns the socket.
-    return process_of(pidfile, "dockerd") if process == 1 else None
 
 
 def _listens(path: Path) -> bool:

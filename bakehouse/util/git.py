@@ -3,7 +3,7 @@
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qsl, urlsplit
@@ -104,13 +104,6 @@ def tags(url: str) -> tuple[str, ...]:
     return tuple(line.partition("refs/tags/")[2] for line in lines)
 
 
-def changes(directory: Path, paths: Iterable[Path]) -> tuple[str, ...]:
-    """Return the changed and new files below paths, relative to the repository. Raises GitError."""
-    command = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--")
-    output = _git("-C", str(directory), *command, *map(str, paths)).decode(errors="replace")
-    return tuple(line[3:] for line in output.split("\0") if line)
-
-
 def executables(directory: Path) -> dict[str, bool]:
     """Return whether the files below a directory are executable in git, by path. Raises GitError."""
     at = ("-C", str(directory))
@@ -121,15 +114,6 @@ def executables(directory: Path) -> dict[str, bool]:
     lines = _git(*at, "ls-files", "--stage", "-z", "--", ".").split(b"\0")
     entries = (os.fsdecode(line).partition("\t") for line in lines if line)
     return {path: _MODES.get(entry[:6]) == 0o755 for entry, _, path in entries}
-
-
-def commit(directory: Path, paths: Sequence[Path], message: str) -> None:
-    """Commit only the files below paths. Raises GitError."""
-    names = [*map(str, paths)]
-    failure = "does not accept a commit"
-    _git("-C", str(directory), "add", "--all", "--", *names, failure=failure)
-    command = ("commit", "--quiet", "--file=-", "--", *names)
-    _git("-C", str(directory), *command, lines=message.splitlines(), failure=failure)
 
 
 def files_of(source: GitSource) -> Tree:

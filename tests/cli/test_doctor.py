@@ -2,18 +2,14 @@
 
 import dataclasses
 import os
-import re
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import certifi
 import pytest
 
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cli import doctor
 from bakehouse.cli.doctor import CheckState, DoctorCheck
 from bakehouse.engine import daemon_info, provision
@@ -22,13 +18,10 @@ from bakehouse.engine.daemon_info import ProgramResult, UnavailableDaemon, Unava
 from bakehouse.engine.protocol import EngineHost
 from bakehouse.engine.provision import HostInfo
 from bakehouse.errors import Diagnostic, EngineError, PublishError
-from bakehouse.fetch.faults import Fault, SourceError
-from bakehouse.fetch.http_client import HttpReply
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from tests.integration.ports import kept_port
 from tests.support.apt_configuration import AptConfiguration
-from tests.support.bridges import bridge
 from tests.support.daemons import ENGINE
 from tests.support.proxy import Proxy, Reply
 
@@ -123,20 +116,10 @@ def test_an_engine_that_cannot_start_containers() -> None:
 
 
 def test_the_disk_of_an_engine_is_the_one_that_its_containers_see() -> None:
-    limit = DoctorCheck(
-        "build cache",
-        CheckState.UNKNOWN,
-        "this engine does not report its limit",
-        "the cache may be deleted too early, which repeats builds, or never",
-        "check `builder.gc` in daemon.json on the engine's machine",
-    )
-
     assert doctor._room(ENGINE, EngineHost(free=79 * 10**9), Path()) == (
-        limit,
         DoctorCheck("disk", CheckState.OK, "79 GB free for /var/lib/docker"),
     )
     assert doctor._room(ENGINE, EngineHost(), Path()) == (
-        limit,
         DoctorCheck(
             "disk",
             CheckState.UNKNOWN,
@@ -273,54 +256,6 @@ def test_no_engine() -> None:
     )
 
 
-def test_a_bridge_without_an_address_of_its_own(tmp_path: Path) -> None:
-    interfaces = bridge(tmp_path, "1")
-
-    assert doctor.bridge_finding(ENGINE, HERE, interfaces) == (
-        DoctorCheck(
-            "engine's bridge",
-            CheckState.MISSING,
-            "the address of br0 changes when a container starts or stops",
-            "downloads of other build steps and containers then stall for a minute or more",
-            "run `ip link set dev br0 address 02:00:00:00:00:01` as root",
-        ),
-    )
-
-
-def test_a_bridge_that_keeps_its_address(tmp_path: Path) -> None:
-    assert doctor.bridge_finding(ENGINE, HERE, bridge(tmp_path, "3")) == (
-        DoctorCheck("engine's bridge", CheckState.OK, "br0 keeps its address"),
-    )
-
-
-@pytest.mark.parametrize("changed", [{"interface": ""}, {"interface": "br1"}])
-def test_a_bridge_that_can_not_be_seen(changed: dict[str, Any], tmp_path: Path) -> None:
-    engine = dataclasses.replace(ENGINE, **changed)
-
-    assert doctor.bridge_finding(engine, HERE, bridge(tmp_path, "1")) == ()
-
-
-@pytest.mark.parametrize(
-    "host",
-    [
-        dataclasses.replace(HERE, same_kernel=False),
-        dataclasses.replace(HERE, address="192.0.2.254"),
-        EngineHost(problem="no", same_kernel=True),
-        EngineError("no"),
-    ],
-)
-def test_a_bridge_of_the_same_name_that_is_not_the_engines(
-    host: EngineHost | EngineError, tmp_path: Path
-) -> None:
-    assert doctor.bridge_finding(ENGINE, host, bridge(tmp_path, "1")) == ()
-
-
-def test_the_build_caches_limit() -> None:
-    assert doctor.cache_finding("40GB") == DoctorCheck("build cache", CheckState.OK, "limited to 40GB")
-    assert doctor.cache_finding("").state is CheckState.MISSING
-    assert doctor.cache_finding(None).state is CheckState.UNKNOWN
-
-
 def test_a_disk_with_room_for_the_catalogue() -> None:
     assert doctor.disk_finding(Path("/data"), 79_400_000_000) == DoctorCheck(
         "disk", CheckState.OK, "79 GB free for /data"
@@ -391,43 +326,6 @@ def test_a_driver_that_does_not_work() -> None:
     )
 
 
-def test_a_registry_that_answers() -> None:
-    challenge = {"WWW-Authenticate": 'Bearer realm="https://auth.example/token"'}
-    reply = HttpReply(401, "Unauthorized", challenge, b"")
-
-    assert doctor.registry_finding("registry.example", lambda: reply) == DoctorCheck(
-        "image registry", CheckState.OK, "registry.example answers"
-    )
-
-
-@pytest.mark.parametrize(
-    ("reply", "why"),
-    [
-        (SourceError("silent for 5 s", Fault.SILENT), "silent for 5 s"),
-        (HttpReply(404, "", HTML, b""), "HTTP 404, which is not a registry's answer"),
-        (HttpReply(200, "", HTML, b""), "HTTP 200, which is not a registry's answer"),
-    ],
-)
-def test_a_registry_that_is_not_there(reply: HttpReply | SourceError, why: str) -> None:
-    def ask() -> HttpReply:
-        if isinstance(reply, SourceError):
-            raise reply
-        return reply
-
-    assert doctor.registry_finding("registry.example", ask) == DoctorCheck(
-        "image registry",
-        CheckState.MISSING,
-        f"registry.example: {why}",
-        "images with a base from there cannot be built; images on a bootstrapped Debian base can",
-        "check the network and HTTPS_PROXY; set `ca` in [tool.bakehouse] to the CA bundle of a proxy",
-    )
-
-
-def test_the_registry_is_the_one_that_the_engine_means() -> None:
-    assert doctor.default_registries(ENGINE) == ("registry.example",)
-    assert doctor.default_registries(NO_ENGINE) == ()
-
-
 def refuse(message: str = "no", hint: str = "") -> Callable[..., str]:
     def ask(*_: object) -> str:
         raise PublishError(message, hint=hint)
@@ -451,20 +349,6 @@ def test_no_aws_identity() -> None:
         "nothing can be pushed to Amazon ECR; the local registry works",
         "run `aws configure sso`",
     )
-
-
-@pytest.mark.parametrize(
-    ("ask", "hint"),
-    [
-        (doctor.region_finding, "set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION"),
-        (doctor.aws_finding, "log in, such as with `aws sso login`, or set AWS_PROFILE"),
-    ],
-)
-def test_aws_without_an_answer(ask: Callable[[Callable[[], str]], DoctorCheck], hint: str) -> None:
-    finding = ask(refuse())
-
-    cost = "nothing can be pushed to Amazon ECR; the local registry works"
-    assert (finding.state, finding.cost, finding.hint) == (CheckState.MISSING, cost, hint)
 
 
 @pytest.fixture
@@ -499,31 +383,6 @@ def test_a_profile_that_does_not_exist_is_no_identity(
     finding = doctor.aws_finding(lambda: doctor._identity(project, None))
 
     assert (finding.state, finding.detail) == (CheckState.MISSING, "AWS profile `nosuch` does not exist")
-
-
-@pytest.mark.usefixtures("no_aws")
-@pytest.mark.parametrize(
-    ("region", "state", "detail"),
-    [
-        ("eu-west-1", CheckState.OK, "eu-west-1"),
-        ("eu-wset-1", CheckState.MISSING, "unknown AWS region `eu-wset-1`"),
-        (None, CheckState.MISSING, "no AWS region is set"),
-    ],
-)
-def test_the_region(region: str | None, state: CheckState, detail: str, tmp_path: Path) -> None:
-    project = ProjectSettings(tmp_path, (), region=region)
-
-    finding = doctor.region_finding(lambda: doctor._regions(project, None))
-
-    assert (finding.state, finding.detail) == (state, detail)
-
-
-@pytest.mark.usefixtures("no_aws")
-def test_the_regions_of_a_registry_of_the_settings(tmp_path: Path) -> None:
-    team = RegistrySettings("team", account="123456789012", regions=("eu-west-1", "us-east-1"))
-    project = ProjectSettings(tmp_path, (), registry="team/ml", registries={"team": team})
-
-    assert doctor._regions(project, team) == "eu-west-1, us-east-1"
 
 
 def test_the_registry_of_the_settings(tmp_path: Path) -> None:
@@ -564,73 +423,6 @@ def test_an_answer_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting.set()
 
     assert (finding.state, finding.detail) == (CheckState.MISSING, "no answer within 0.05 s")
-
-
-def test_a_directory_that_can_be_made(tmp_path: Path) -> None:
-    finding = doctor.directory_finding("cache directory", tmp_path / "a/b", "c")
-
-    assert finding.state is CheckState.OK
-    assert finding.detail.startswith(f"{tmp_path}/a/b is writable, ")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs a directory that cannot be written: /proc")
-def test_a_directory_that_cannot_be_written() -> None:
-    finding = doctor.directory_finding("cache directory", Path("/proc/cache"), "c")
-
-    assert (finding.state, finding.cost) == (CheckState.MISSING, "c")
-    assert finding.detail.startswith("/proc is not writable: ")
-    assert finding.hint == "set `cache` or BAKEHOUSE_CACHE to a directory that you can write to"
-
-
-def test_a_ca_bundle(tmp_path: Path) -> None:
-    bundle = tmp_path / "ca.pem"
-    bundle.write_bytes(Path(certifi.where()).read_bytes())
-    [finding] = doctor.ca_findings(None, PipConfig(), {"SSL_CERT_FILE": str(bundle)})
-
-    assert (finding.name, finding.state) == ("CA bundle", CheckState.OK)
-    assert re.fullmatch(f"{bundle}, [0-9]+ certificates", finding.detail)
-    assert doctor.ca_findings(bundle, PipConfig(), {}) == (finding,)
-    assert doctor.ca_findings(None, PipConfig(cert=str(bundle)), {}) == (finding,)
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (None, ": no such file or directory"),
-        ("", " contains no certificate"),
-        (
-            "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n",
-            " contains no readable certificate",
-        ),
-    ],
-)
-def test_a_ca_bundle_that_does_not_work(content: str | None, why: str, tmp_path: Path) -> None:
-    path = tmp_path / "ca.pem"
-    if content is not None:
-        path.write_text(content)
-
-    assert doctor.ca_findings(path, PipConfig(), {}) == (
-        DoctorCheck(
-            "CA bundle",
-            CheckState.MISSING,
-            f"{path}{why}",
-            "downloads through a proxy with its own certificates fail, here and in RUN steps",
-            "set `ca` in [tool.bakehouse] to your company's bundle, or install ca-certificates",
-        ),
-    )
-
-
-def test_each_variable_of_another_ca_bundle_is_checked(tmp_path: Path) -> None:
-    variables = {"SSL_CERT_FILE": certifi.where(), "AWS_CA_BUNDLE": str(tmp_path / "nosuch.pem")}
-    used, other = doctor.ca_findings(None, PipConfig(), variables)
-
-    assert used.state is CheckState.OK
-    assert (other.name, other.state, other.hint) == (
-        "AWS_CA_BUNDLE",
-        CheckState.MISSING,
-        "correct AWS_CA_BUNDLE",
-    )
 
 
 def config(*mirrors: str, **pip: Any) -> DownloadConfig:
@@ -768,7 +560,6 @@ def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch
     AptConfiguration(tmp_path, monkeypatch)
     monkeypatch.setattr(doctor, "_engine_hint", lambda engine: "")
     monkeypatch.setattr(doctor, "FLEET_GIGABYTES", 10**9)
-    monkeypatch.setattr("bakehouse.cli.doctor.tempfile.TemporaryFile", no_space)
     with Proxy(1).running() as server:
         server.answers.append(lambda request: Reply(500))
         project = ProjectSettings(
@@ -785,13 +576,9 @@ def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch
 
     assert [finding.name for finding in findings if finding.state is CheckState.OK] == []
     assert {finding.name for finding in findings} == {
-        *("engine", "disk", "state directory", "cache directory", "GPUs"),
-        *("registry", "AWS region", "AWS identity", "CA bundle", "mirror", "package index", "Debian mirrors"),
+        *("engine", "disk", "GPUs"),
+        *("registry", "AWS identity", "CA bundle", "mirror", "package index", "Debian mirrors"),
     }
-
-
-def no_space(**_: object) -> None:
-    raise OSError(28, "No space left on device")
 
 
 def test_the_text_is_aligned_and_counts() -> None:

@@ -196,10 +196,6 @@ def test_a_dead_socket_does_not_answer(paths: DaemonPaths) -> None:
     assert dockerd.answers(paths.socket) is False
 
 
-def test_the_cache_limit_of_another_machines_engine_is_not_known(paths: DaemonPaths) -> None:
-    assert dockerd.configured_cache_limit("tcp://builder-1:2375", paths) is None
-
-
 IP = 'echo "$@" > asked'
 
 

@@ -117,7 +117,8 @@ def test_the_build_caches_limit_is_not_less_with_every_start(
         usage = SimpleNamespace(free=free * dockerd.GIGABYTE)
         monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
         dockerd.start(paths, quiet)
-        limits.append(dockerd.configured_cache_limit(engine().endpoint, paths))
+        settings = json.loads(paths.configuration.read_text())
+        limits.append(settings["builder"]["gc"]["defaultKeepStorage"])
         dockerd.stop(paths)
 
     assert limits == ["30GB", "30GB"]
@@ -179,7 +180,6 @@ def test_an_engine_without_the_containerd_store_is_recognised(paths: DaemonPaths
 
         assert (daemon.store, daemon.containerd_store) == ("overlay2", False)
         assert daemon_info.missing_features(daemon) == ()
-        assert dockerd.configured_cache_limit(daemon.endpoint, paths) == ""
 
 
 def test_an_engine_without_default_bridge_is_recognised(paths: DaemonPaths) -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog import git_history
-from bakehouse.cli import doctor
-from bakehouse.cli.doctor import CheckState
 from bakehouse.engine import daemon_info
 from bakehouse.errors import BakehouseError
 from bakehouse.fetch.connection import bundle_of
@@ -53,13 +51,6 @@ def test_a_missing_program_is_named(closed: Path, ask: Callable[[], object], mes
 def test_a_missing_git_is_the_reason(closed: Path) -> None:
     with pytest.raises(git.GitError, match="cannot be read, because `git` is not installed"):
         git._git("version")
-
-
-def test_a_directory_that_cannot_be_read_is_a_finding(closed: Path) -> None:
-    finding = doctor.directory_finding("state directory", closed / "bin/state", "nothing can be built")
-
-    assert finding.state is CheckState.MISSING
-    assert finding.detail.endswith(" is not writable: permission denied")
 
 
 def test_certificates_that_cannot_be_read_are_passed_over(closed: Path) -> None:

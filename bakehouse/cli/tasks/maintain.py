@@ -71,8 +71,6 @@ def demo(context: Context) -> None:
     help={
         "components": "names or globs; default: those of the project; `'*'` means all",
         "write": "add the entries and their locks to the components",
-        "commit": "write, render the images, and commit each component on its own",
-        "since": "all releases from this day on; default: those above the newest known one",
         "json": JSON,
     },
 )
@@ -80,8 +78,6 @@ def update(
     context: Context,
     components: str = "",
     write: bool = False,
-    commit: bool = False,
-    since: str = "",
     json: bool = False,
 ) -> None:
     """
@@ -92,19 +88,11 @@ def update(
 
     bake update
     bake update torchvision --write
-    bake update --commit
-    bake update 'sagemaker-*' --since 2026-06-30
     """
     from bakehouse.commands.update import update as updating
-    from bakehouse.commands.update import update_commits
 
-    day = updating.parse_day(since) if since else ""
-    names = split(components)
-    if commit:
-        updates = update_commits.run(names, open_project, report, since=day)
-    else:
-        updates = updating.run(open_project(), names, report, since=day, write=write)
-    show(updating.as_json(updates) if json else updating.text(updates, written=write or commit))
+    updates = updating.run(open_project(), split(components), report, write=write)
+    show(updating.as_json(updates) if json else updating.text(updates, written=write))
     updating.raise_failures(updates)
 
 

@@ -70,11 +70,10 @@ class UpstreamError(BuildError):
         super().__init__(message, reasons=tuple(map(Reason, reasons)), hint=hint)
 
 
-def new_releases(component: Component, downloads: DownloadConfig, since: str = "") -> UpstreamState:
+def new_releases(component: Component, downloads: DownloadConfig) -> UpstreamState:
     """Return the releases of a component's upstream that the catalogue lacks.
 
-    These are the newest patch release of each minor version above the newest known release. With a date, they
-    are all releases from that day on, or all above the newest known one if the upstream states no dates.
+    These are the newest patch release of each minor version above the newest known release.
     Raises BuildError if the answer of the upstream is not usable.
     """
     upstream = component.upstream
@@ -82,11 +81,11 @@ def new_releases(component: Component, downloads: DownloadConfig, since: str = "
     with _naming(component, _place(upstream)):
         match upstream.kind:
             case "pypi":
-                return _from_index(component, upstream, downloads, since)
+                return _from_index(component, upstream, downloads)
             case "git":
-                return _selected(component, upstream, _tags(component, upstream), since)
+                return _selected(component, upstream, _tags(component, upstream))
             case "page":
-                return _from_page(component, upstream, downloads, since)
+                return _from_page(component, upstream, downloads)
             case _:
                 return UpstreamState(())
 
@@ -108,9 +107,7 @@ def _place(upstream: Upstream) -> str:
             return f"`{upstream.address}`"
 
 
-def _from_index(
-    component: Component, upstream: Upstream, downloads: DownloadConfig, since: str
-) -> UpstreamState:
+def _from_index(component: Component, upstream: Upstream, downloads: DownloadConfig) -> UpstreamState:
     pages = {project: downloads.project(project) for project in upstream.projects}
     files: dict[str, dict[Version, list[IndexFile]]] = {}
     remarks = []
@@ -142,7 +139,7 @@ def _from_index(
         )
         for version, links in first.items()
     ]
-    state = _selected(component, upstream, listed, since)
+    state = _selected(component, upstream, listed)
     return replace(state, remarks=(*remarks, *state.remarks))
 
 
@@ -220,34 +217,27 @@ def installable(links: Iterable[IndexFile], python: str) -> tuple[IndexFile, ...
     return (*wheels, *others)
 
 
-def _selected(
-    component: Component, upstream: Upstream, listed: Sequence[UpstreamRelease], since: str
-) -> UpstreamState:
+def _selected(component: Component, upstream: Upstream, listed: Sequence[UpstreamRelease]) -> UpstreamState:
     """Return the new releases of a list, with remarks on those that are left out."""
     known = {Version(release.version) for release in component.releases}
     skipped = {Version(version): reason for version, reason in upstream.skip.items()}
     newest = max(known)
-    is_dated = bool(since) and any(release.date for release in listed)
     chosen: dict[object, UpstreamRelease] = {}
     older: list[str] = []
     remarks: list[str] = []
     for release in sorted(listed, key=lambda release: Version(release.version)):
         version = Version(release.version)
-        if version.is_prerelease or version.local or version in known:
-            continue
-        if not (release.date >= since and version > min(known) if is_dated else version > newest):
+        if version.is_prerelease or version.local or version in known or version <= newest:
             continue
         if version in skipped:
             remarks.append(f"{version} was left out: {skipped[version]}")
             continue
-        key = version if since else version.release[:2]
+        key = version.release[:2]
         if key in chosen:
             older.append(chosen[key].version)
         chosen[key] = release
     if older:
-        remarks.append(f"older patch releases were left out: {', '.join(older)}; `--since` includes them")
-    if since and not is_dated:
-        remarks.append(f"{_place(upstream)} states no dates, so all releases above {newest} are listed")
+        remarks.append(f"older patch releases were left out: {', '.join(older)}")
     return UpstreamState(tuple(chosen.values()), tuple(remarks))
 
 
@@ -265,9 +255,7 @@ def _tags(component: Component, upstream: Upstream) -> list[UpstreamRelease]:
     return _known_among(component, [UpstreamRelease(text) for text in texts if _is_version(text)])
 
 
-def _from_page(
-    component: Component, upstream: Upstream, downloads: DownloadConfig, since: str
-) -> UpstreamState:
+def _from_page(component: Component, upstream: Upstream, downloads: DownloadConfig) -> UpstreamState:
     text = page_text.plain(downloads.page(upstream.address, _MAX_PAGE_BYTES))
     matches = list(re.finditer(upstream.pattern, text))
     checksums = _checksums(matches)
@@ -289,7 +277,7 @@ def _from_page(
             checksums = _checksums(re.finditer(page.pattern, text))
             listed = [replace(release, sha256=checksums.get(release.version, "")) for release in listed]
         remarks = [*_compare_checksums(component, checksums)]
-    state = _selected(component, upstream, listed, since)
+    state = _selected(component, upstream, listed)
     return replace(state, remarks=(*remarks, *state.remarks))
 
 

@@ -10,7 +10,6 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,8 @@ from bakehouse.catalog.catalog import Catalog, load_catalog, read_directory
 from bakehouse.catalog.component import Component, Requirement
 from bakehouse.catalog.recipe import read_recipes
 from bakehouse.catalog.upstream import VERSION
-from bakehouse.commands.update import release_notes
 from bakehouse.commands.update.new_releases import UpstreamError, UpstreamRelease, new_releases
-from bakehouse.commands.update.release_draft import FILE, Draft, Evidence, ReleaseDrafter, read_copy
+from bakehouse.commands.update.release_draft import FILE, Evidence, ReleaseDrafter, read_copy
 from bakehouse.errors import (
     BakehouseError,
     BuildError,
@@ -81,7 +79,7 @@ class ComponentUpdate:
 
 
 def run(
-    workspace: Workspace, names: Sequence[str], report: Reporter, *, since: str = "", write: bool = False
+    workspace: Workspace, names: Sequence[str], report: Reporter, *, write: bool = False
 ) -> list[ComponentUpdate]:
     """Find new releases of components, and return the proposed entries; `write` adds them to the files.
 
@@ -106,7 +104,7 @@ def run(
                 continue
             report(f"checking {component.name}")
             try:
-                state = new_releases(component, downloads, since)
+                state = new_releases(component, downloads)
             except BakehouseError as error:
                 update.failures.append(error)
                 continue
@@ -126,14 +124,6 @@ def run(
                 except BakehouseError as error:
                     update.failures.append(error)
     return updates
-
-
-def parse_day(text: str) -> str:
-    """Return a day such as `2026-06-30`. Raises UsageError."""
-    try:
-        return date.fromisoformat(text).isoformat()
-    except ValueError as error:
-        raise UsageError(f"`{text}` is not a day", hint="write it as `--since 2026-06-30`") from error
 
 
 def raise_failures(updates: Iterable[ComponentUpdate]) -> None:
@@ -267,12 +257,14 @@ class _Updater:
         for line in _concerning(name, release.version, workspace.catalog):
             if line not in earlier:
                 draft.check(line)
-        day = self._add_notes(component, release, drafter.before, draft)
+        if component.upstream and component.upstream.notes:
+            address = component.upstream.notes.replace(VERSION, release.version)
+            draft.check(f"read its release notes: {address}")
         self._workspace, self._resolutions = workspace, resolutions
         return ReleaseProposal(
             name,
             release.version,
-            release.date or day,
+            release.date,
             drafter.before,
             tuple(draft.evidence),
             tuple(draft.checks),
@@ -280,23 +272,6 @@ class _Updater:
             moved,
             tuple(bases),
         )
-
-    def _add_notes(self, component: Component, release: UpstreamRelease, before: str, draft: Draft) -> str:
-        """Add what the release notes say about components that it has to fit; return the day in them."""
-        if not (component.upstream and component.upstream.notes):
-            return ""
-        try:
-            notes = release_notes.read(component.upstream, release.version, self._downloads)
-        except SourceError as error:
-            address = component.upstream.notes.replace(VERSION, release.version)
-            draft.check(f"its release notes were not read: `{address}`: {error.reason}")
-            return ""
-        partners = release_notes.partners(component.name, before, self._workspace.catalog)
-        for line in notes.about(partners):
-            draft.check(f"release notes: {line}")
-        if notes.is_prerelease:
-            draft.check(f"`{notes.address}` calls it a pre-release")
-        return notes.day
 
     def _bases_of(self, name: str, version: str) -> list[str]:
         """Return the bases on which a known release resolves."""

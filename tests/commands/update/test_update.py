@@ -14,20 +14,17 @@ import pytest
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.catalog.recipe import read_recipes
-from bakehouse.commands.update import update, update_commits
+from bakehouse.commands.update import update
 from bakehouse.commands.update.release_draft import Evidence, ReleaseDrafter, read_copy
 from bakehouse.commands.update.release_entry import entry_text, read_entry
-from bakehouse.commands.update.release_notes import ReleaseNotes
-from bakehouse.commands.update.update import ComponentUpdate, ReleaseProposal
+from bakehouse.commands.update.update import ComponentUpdate
 from bakehouse.errors import BuildError, EngineError, Problems, UsageError
-from bakehouse.pipeline import render
-from bakehouse.plan.workspace import Workspace, read_templates, select_kept
+from bakehouse.plan.workspace import Workspace, read_templates
 from tests.support import own_recipes
 from tests.support.data import text_of
 from tests.support.file_server import FileServer, serving
 from tests.support.git_repository import commit, git
 from tests.support.index_server import metadata, put_index, put_page, wheel_file
-from tests.support.payloads import PAYLOADS
 
 LINUX = "manylinux_2_28_x86_64"
 COMPONENT = text_of(__file__, "component")
@@ -74,7 +71,7 @@ nothing was written; add `--write` to write these entries
 
 fast: fast-lib 1.2.0 was withdrawn from the package index: wrong kernels
 fast: 3.0.0 was left out: it does not start
-fast: older patch releases were left out: 1.1.0; `--since` includes them
+fast: older patch releases were left out: 1.1.0
 no new release: grid
 not checked  debian, python  it has no `upstream`
 """
@@ -161,8 +158,8 @@ def files_of(workspace: Workspace) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def run(workspace: Workspace, *names: str, write: bool = False, since: str = "") -> list[ComponentUpdate]:
-    return update.run(workspace, names, lambda line: None, write=write, since=since)
+def run(workspace: Workspace, *names: str, write: bool = False) -> list[ComponentUpdate]:
+    return update.run(workspace, names, lambda line: None, write=write)
 
 
 def test_a_new_release_is_reported_with_its_evidence(workspace: Workspace, index: FileServer) -> None:
@@ -188,112 +185,6 @@ def test_write_adds_the_entry_and_its_locks_and_nothing_else(workspace: Workspac
     assert {key: value for key, value in after.items() if key not in (name, lock)} == {
         key: value for key, value in before.items() if key != name
     }
-
-
-@pytest.fixture
-def repository(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The git repository of the project, with the rendered image."""
-    root = workspace.project.root
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    for role in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{role}_NAME", "A")
-        monkeypatch.setenv(f"GIT_{role}_EMAIL", "a@x.example")
-    fast = root / "recipes" / "components" / "fast" / "component.yaml"
-    fast.write_text(COMPONENT.replace('{quick: "<2"}', '{quick: "<0.5"}'))
-    render.write(select_kept(reopened(workspace), ()), lambda line: None)
-    commit(root, {".gitignore": "uv/\nbuild/\n"})
-    return root
-
-
-def reopened(workspace: Workspace) -> Workspace:
-    """Return the workspace with the present files."""
-    catalog = load_catalog(workspace.project.recipe_roots)
-    recipes = read_recipes(workspace.project.recipe_roots, catalog, project=workspace.project.root)
-    return replace(workspace, catalog=catalog, recipes=recipes.by_name)
-
-
-def test_each_component_is_a_commit_with_its_images(
-    workspace: Workspace, index: FileServer, repository: Path
-) -> None:
-    answers = changed()
-    answers["grid-lib"]["files"].append(wheel_file("grid_lib", "2.2.0", "py3-none-any"))
-    answers["grid-lib"]["metadata"]["2.2.0"] = metadata("grid-lib", "2.2.0")
-    put_index(index, answers)
-    (repository / "notes.txt").write_text("not part of it")
-    git(repository, "add", "notes.txt")
-    update_commits.run([], lambda: reopened(workspace), lambda line: None)
-    assert git(repository, "log", "--format=%s").splitlines() == ["Add fast 1.1.1", "Add grid 2.2.0", "next"]
-    assert git(repository, "log", "-1", "--format=%B").splitlines() == [
-        "Add fast 1.1.1",
-        "",
-        "fast 1.1.1, released on 2026-11-02; made from 1.0.0",
-        "py${python|tag} without Python 3.11: it has no wheels for it",
-        "requires.glibc >=2.28: fast_lib-1.1.1-cp313-cp313-manylinux_2_28_x86_64.whl",
-        f"requires.grid >=2.0,<2.3: fast_lib-1.1.1-cp313-cp313-{LINUX}.whl: Requires-Dist: grid-lib>=2.0.0",
-        "provides.quick 2.5 (was 1.0): quick-lib in the lock",
-        "check: notes of 1.0.0 were left out: slow at first",
-        "check: source https://example.org/fast/1.1.1 was not opened",
-        "check: grid is limited to the known 2.2.0; upstream states >=2.0.0",
-        "check: conflict with quick <0.5 no longer applies: it provides quick 2.5",
-        "check: as in 1.0.0: facts.option",
-        "images: image",
-    ]
-    files = git(repository, "show", "--format=", "--name-only").splitlines()
-    assert [name for name in files if not name.startswith("images/")] == [
-        "recipes/components/fast/component.yaml",
-        "recipes/components/fast/locks/1.1.1-py313.txt",
-    ]
-    assert "images/image/Dockerfile" in files
-    assert git(repository, "status", "--porcelain") == "A  notes.txt"
-
-
-def test_changes_that_are_not_committed_stay_out_of_commits(
-    workspace: Workspace, index: FileServer, repository: Path
-) -> None:
-    path = repository / "recipes" / "components" / "grid" / "component.yaml"
-    path.write_text(f"# mine\n{path.read_text()}")
-    before = files_of(workspace)
-    with pytest.raises(UsageError) as caught:
-        update_commits.run(["grid"], lambda: reopened(workspace), lambda line: None)
-    [diagnostic] = caught.value.diagnostics
-    assert (diagnostic.message, diagnostic.hint) == (
-        "`recipes/components/grid/component.yaml` has changes that are not committed",
-        "commit them first, or use `--write` instead of `--commit`",
-    )
-    assert files_of(workspace) == before
-
-
-def test_a_commit_that_git_refuses_is_reported(
-    workspace: Workspace, index: FileServer, repository: Path
-) -> None:
-    hook = repository / ".git" / "hooks" / "pre-commit"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
-    hook.chmod(0o755)
-    with pytest.raises(BuildError) as caught:
-        update_commits.run(["fast"], lambda: reopened(workspace), lambda line: None)
-    [diagnostic] = caught.value.diagnostics
-    assert diagnostic.message == "`fast` was updated, but not committed"
-    assert [each.text for each in diagnostic.reasons] == ["the repository does not accept a commit: no"]
-
-
-def test_commits_need_a_repository(workspace: Workspace, index: FileServer) -> None:
-    with pytest.raises(UsageError) as caught:
-        update_commits.run([], lambda: workspace, lambda line: None)
-    [diagnostic] = caught.value.diagnostics
-    assert diagnostic.message == "`--commit` needs a git repository"
-
-
-def test_the_subject_of_a_long_commit_has_a_number(workspace: Workspace) -> None:
-    proposals = [ReleaseProposal("grid", f"2.{minor}.0", "", "1", (), (), "", (), ()) for minor in range(20)]
-    component = workspace.catalog.components["grid"]
-    text = update_commits.message(ComponentUpdate(component, proposals))
-    assert text.splitlines()[:4] == [
-        "Add 20 releases of grid",
-        "",
-        "grid 2.0.0; made from 1",
-        "images: none would change",
-    ]
 
 
 def failure_of(updates: list[ComponentUpdate]) -> list[str]:
@@ -420,20 +311,6 @@ def test_a_withdrawn_release_is_not_proposed_and_a_known_one_is_reported(
         "fast-lib 1.1.1 was withdrawn from the package index: it hangs",
         "fast-lib 1.2.0 was withdrawn from the package index: wrong kernels",
         "3.0.0 was left out: it does not start",
-    )
-
-
-def test_since_a_day_all_releases_are_proposed(workspace: Workspace, index: FileServer) -> None:
-    [fast] = run(workspace, "fast", since="2026-11-01")
-    assert [proposal.version for proposal in fast.proposals] == ["1.1.0", "1.1.1"]
-    [fast] = run(workspace, "fast", since="2026-11-02")
-    assert [proposal.version for proposal in fast.proposals] == ["1.1.1"]
-    with pytest.raises(UsageError) as caught:
-        update.parse_day("last week")
-    [diagnostic] = caught.value.diagnostics
-    assert (diagnostic.message, diagnostic.hint) == (
-        "`last week` is not a day",
-        "write it as `--since 2026-06-30`",
     )
 
 
@@ -754,25 +631,6 @@ def test_an_entry_keeps_the_style_of_its_file(name: str) -> None:
     assert read_entry(text, component.releases[0]).text(indent) == expected
 
 
-def test_since_a_day_an_upstream_without_dates_gives_all_newer_releases(
-    workspace: Workspace, index: FileServer, tmp_path: Path
-) -> None:
-    repository = tmp_path / "repository"
-    commit(repository, {"file": "text"})
-    for tag in ("0.9", "1.0", "1.1", "1.1.1", "2.0"):
-        git(repository, "tag", tag)
-        index.files[f"/grid-{tag}.tar.gz"] = b"an archive"
-    archive = with_archive(workspace, index, f'{{git: "{repository.as_uri()}"}}')
-    fast, grid = sorted(run(archive, since="2026-11-02"), key=lambda each: each.component.name)[1:3]
-    assert failure_of([fast, grid]) == []
-    assert [proposal.version for proposal in fast.proposals] == ["1.1.1"]
-    assert [proposal.version for proposal in grid.proposals] == ["1.1", "1.1.1", "2.0"]
-    assert grid.remarks == (f"`{repository.as_uri()}` states no dates, so all releases above 1.0 are listed",)
-    [grid] = run(archive, "grid")
-    assert [proposal.version for proposal in grid.proposals] == ["1.1.1", "2.0"]
-    assert grid.remarks == ("older patch releases were left out: 1.1; `--since` includes them",)
-
-
 GRID_ARCHIVE = text_of(__file__, "grid_archive")
 
 
@@ -803,110 +661,6 @@ def test_tags_of_a_repository_are_releases(workspace: Workspace, index: FileServ
   - version: "1.0"
 """
     assert entry in text
-
-
-NOTES = """\
-# v1.1 release notes
-* **Requires [fast](https://example.org) 2.0** or later\x1b[2J
-- It is faster than breakfast, and FAST-LIB is not a component
-
-Bug fixes
-"""
-
-
-def with_notes(workspace: Workspace, server: FileServer, tmp_path: Path) -> Workspace:
-    """Return the workspace with a `grid` that has a new tag, and a `fast` with a known conflict with it."""
-    repository = tmp_path / "repository"
-    commit(repository, {"file": "text"})
-    for tag in ("1.0", "1.1"):
-        git(repository, "tag", tag)
-    server.files["/grid-1.1.tar.gz"] = b"an archive"
-    with_component(workspace, "fast", COMPONENT.replace('{quick: "<2"}', '{quick: "<2", grid: "*"}'))
-    notes = f"{server.url}/releases/v{{version}}"
-    return with_archive(workspace, server, f'{{git: "{repository.as_uri()}", notes: "{notes}"}}')
-
-
-def test_release_notes_are_searched_for_components_of_known_conflicts(
-    workspace: Workspace, index: FileServer, tmp_path: Path
-) -> None:
-    archive = with_notes(workspace, index, tmp_path)
-    answer = {"body": NOTES, "published_at": "2026-11-20T08:00:00Z", "prerelease": True}
-    for content, day in ((json.dumps(answer), "2026-11-20"), (NOTES, "")):
-        index.files["/releases/v1.1"] = content.encode()
-        [grid] = run(archive, "grid")
-        assert failure_of([grid]) == []
-        [proposal] = grid.proposals
-        lines = [check for check in proposal.checks if check.startswith("release notes: ")]
-        assert lines == ["release notes: Requires [fast](https://example.org) 2.0** or later [2J"]
-        assert proposal.day == day
-        remark = f"`{index.url}/releases/v1.1` calls it a pre-release"
-        assert (remark in proposal.checks) == bool(day)
-
-
-def test_release_notes_that_are_missing_do_not_matter(
-    workspace: Workspace, index: FileServer, tmp_path: Path
-) -> None:
-    [grid] = run(with_notes(workspace, index, tmp_path), "grid")
-    [proposal] = grid.proposals
-    reason = f"its release notes were not read: `{index.url}/releases/v1.1`: does not have the file"
-    assert reason in proposal.checks
-
-
-def test_only_the_first_lines_of_release_notes_are_shown() -> None:
-    notes = ReleaseNotes("", "\n".join(f"Open MPI {number}" for number in range(9)))
-    assert notes.about(["open-mpi"]) == (
-        *(f"Open MPI {number}" for number in range(6)),
-        "3 other lines like these",
-    )
-    assert notes.about([]) == ()
-
-
-COMMANDS = (
-    *(
-        "[skip ci]",
-        "[CI SKIP]",
-        "[no ci]",
-        "[actions skip]",
-        "@team",
-        "fixes #12",
-        "fixes owner/name#12",
-        "closes GH-12",
-    ),
-    *("<!-- x", "</details>", "<img src=x>", "```", "Signed-off-by: x", "skip-checks: true"),
-)
-
-
-@pytest.mark.parametrize("text", COMMANDS)
-def test_release_notes_command_nothing_in_a_commit_or_a_pull_request(text: str) -> None:
-    for body in (
-        f"Open MPI {text}",
-        f"{text} Open MPI",
-        f"Open MPI\n\n\n{text}",
-        f"Open MPI\n{text} Open MPI",
-    ):
-        lines = ReleaseNotes("", body).about(["open-mpi"])
-        proposal = ReleaseProposal("grid", "1.1", "", "1.0", (), lines, "", (), ())
-        message = update_commits.message(
-            ComponentUpdate(read_copy(HOME / "recipes/components/open-mpi"), [proposal])
-        )
-
-        assert re.search(r"(?i)\[(skip|ci|no|actions) |@\w|#\d|GH-\d|<[\w!/?]|```", message) is None
-        # Trailers of git begin a line
-        body_lines = message.splitlines()[2:]
-        starts = ("grid 1.1", "check: ", "images: ")
-        assert [line for line in body_lines if not line.startswith(starts)] == []
-
-
-def test_payloads_in_release_notes_add_no_line() -> None:
-    for payload in PAYLOADS:
-        for line in ReleaseNotes("", f"Open MPI {payload}\nOpen MPI").about(["open-mpi"]):
-            assert line.splitlines() == [line], payload
-
-
-def test_requirements_in_release_notes_stay_readable() -> None:
-    notes = ReleaseNotes("", "* Needs Open MPI>=4.1,<5 (see `--with-mpi`, C#)")
-
-    assert notes.about(["open-mpi"]) == ("Needs Open MPI>=4.1,<5 (see `--with-mpi`, C#)",)
 
 
 def test_an_archive_that_is_missing_changes_nothing(
@@ -975,3 +729,19 @@ def test_releases_and_checksums_on_a_page(workspace: Workspace, index: FileServe
     ):
         index.files["/list"] = answer
         assert failure_of(run(changed_workspace, "grid")) == [f"`{index.url}/list`: {reason}"]
+
+
+def test_the_address_of_release_notes_is_a_line_to_check(
+    workspace: Workspace, index: FileServer, tmp_path: Path
+) -> None:
+    repository = tmp_path / "repository"
+    commit(repository, {"file": "text"})
+    for tag in ("1.0", "1.1"):
+        git(repository, "tag", tag)
+    index.files["/grid-1.1.tar.gz"] = b"an archive"
+    notes = "https://example.org/releases/v{version}"
+    archive = with_archive(workspace, index, f'{{git: "{repository.as_uri()}", notes: "{notes}"}}')
+
+    [grid] = run(archive, "grid")
+
+    assert "read its release notes: https://example.org/releases/v1.1" in grid.proposals[0].checks
