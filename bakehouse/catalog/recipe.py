@@ -12,6 +12,8 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
 from bakehouse.catalog.gpu_checks import EFA_BANDWIDTH, GPU_CHECKS
 from bakehouse.catalog.matrix import MATRIX, cells, expand
+from bakehouse.catalog.project import HOME
+from bakehouse.catalog.purpose import PURPOSES, Concession, read_concessions, read_purpose
 from bakehouse.catalog.python_lock import Package, load_lock
 from bakehouse.catalog.requirements_file import RequirementsFile, RequirementsFiles, other_format
 from bakehouse.catalog.requirements_lock import FOREIGN, LockState, state_of
@@ -43,7 +45,6 @@ from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Mapping as YamlMapping
 from bakehouse.util.yaml_reader import Node, Scalar, load
 
-STATUSES = ("current", "frozen", "legacy")
 FORMATS = ("docker", "oci", "oci-zstd")
 """Docker schema 2 or OCI with gzip layers, or OCI with zstd layers (impossible in Docker schema 2)."""
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
@@ -125,7 +126,6 @@ class Recipe:
     family: str
     """Name of the recipe file, which the images of a matrix share."""
     summary: str
-    status: str
     base: Requirement
     components: tuple[Requirement, ...]
     variants: Mapping[str, Scalar]
@@ -163,6 +163,14 @@ class Recipe:
     """True if installations in the image must keep the Python packages of components."""
     renamed_from: tuple[Scalar, ...] = ()
     """Former names of the image; not part of build keys."""
+    purpose: str = ""
+    """What it is recommended for; empty for images of users and those of the archive."""
+    concessions: tuple[Concession, ...] = ()
+
+    @property
+    def is_archived(self) -> bool:
+        """Return whether it is an image of Bakehouse that is not recommended for anything."""
+        return not self.purpose and self.location.path.is_relative_to(HOME / "recipes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +348,6 @@ def read_recipe(
         name=f"{name}{suffix}",
         family=path.stem,
         summary=fields.text("summary", required=True),
-        status=fields.choice("status", STATUSES, "current"),
         base=_base(fields, catalog),
         components=tuple(filter(None, requires)),
         variants={key.text: value for key, value in fields.text_pairs("variants")},
@@ -369,6 +376,8 @@ def read_recipe(
         untested_imports=_untested_imports(fields),
         constraints=fields.flag("constraints", default=True),
         renamed_from=_former_names(fields, suffix),
+        purpose=read_purpose(fields),
+        concessions=tuple(read_concessions(fields)),
     )
     fields.finish(_hints(fields, catalog))
     _check_names(fields, catalog, [name for name, _ in components])
@@ -427,6 +436,24 @@ def check_instance(
         both = ", ".join(platform for platform in PLATFORMS if platform in (*platforms, other))
         hint = f"set `platforms: [{both}]` in the recipe"
         problems.add(Diagnostic(message, instance.location, hint=hint))
+
+
+def by_purpose(recipes: Iterable[Recipe]) -> dict[str, list[Recipe]]:
+    """Return recipes by the title of their purpose, newest versions first; those without a purpose last."""
+    groups: dict[str, list[Recipe]] = {purpose: [] for purpose in (*PURPOSES, "")}
+    for recipe in recipes:
+        groups[recipe.purpose].append(recipe)
+    return {
+        PURPOSES.get(purpose, ""): sorted(group, key=_newest_first)
+        for purpose, group in groups.items()
+        if group
+    }
+
+
+def _newest_first(recipe: Recipe) -> list[tuple[bool, int, str]]:
+    """Return a key that sorts numbers in names downwards, and before words."""
+    parts = re.findall(r"[0-9]+|[^0-9.-]+", recipe.name)
+    return [(False, -int(part), "") if part.isdigit() else (True, 0, part) for part in parts]
 
 
 def is_image_name(name: str) -> bool:

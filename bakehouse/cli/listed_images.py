@@ -3,20 +3,23 @@
 How far an image was made is that of its committed keys, so that a list renders nothing.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from bakehouse.catalog import cache
 from bakehouse.catalog.project import HOME, ProjectSettings
-from bakehouse.catalog.recipe import Recipe
+from bakehouse.catalog.recipe import Recipe, by_purpose
+from bakehouse.catalog.support import notice_day
 from bakehouse.evidence.image_state import ImageState, image_state, known_layers, state_of
 from bakehouse.evidence.step_layers import check_file
 from bakehouse.plan import image_keys
 from bakehouse.plan.image_layer import KEY_DIGITS
 from bakehouse.plan.workspace import Workspace, plan_resolutions, select_own
 from bakehouse.util.files import is_file, read_text
-from bakehouse.util.format import format_table
+from bakehouse.util.format import format_count, format_table
 from bakehouse.util.hashing import key_of
 from bakehouse.util.oci import ContentId
 
@@ -27,12 +30,7 @@ Facts = dict[str, tuple[Json, bool]]
 
 def report(workspace: Workspace, recipes: Sequence[Recipe]) -> list[Json]:
     """Return the images of recipes as JSON values."""
-    project = workspace.project
-    if workspace.kept and len(recipes) == len(workspace.recipes):
-        settings = (workspace.kept.digest, str(project.region))
-        facts = cache.derived("images", settings, lambda: _facts(workspace, recipes), _below(project))
-    else:
-        facts = _facts(workspace, recipes)
+    project, facts = workspace.project, _kept_facts(workspace, recipes)
     possible = [recipe for recipe in recipes if facts[recipe.name][1]]
     states = image_states(workspace, possible)
     tested = _tested(workspace, possible)
@@ -46,6 +44,13 @@ def report(workspace: Workspace, recipes: Sequence[Recipe]) -> list[Json]:
         }
         for recipe in recipes
     ]
+
+
+def _kept_facts(workspace: Workspace, recipes: Sequence[Recipe]) -> Facts:
+    if not workspace.kept or len(recipes) != len(workspace.recipes):
+        return _facts(workspace, recipes)
+    settings = (workspace.kept.digest, str(workspace.project.region))
+    return cache.derived("images", settings, lambda: _facts(workspace, recipes), _below(workspace.project))
 
 
 def _tested(workspace: Workspace, recipes: Sequence[Recipe]) -> dict[str, str]:
@@ -92,19 +97,47 @@ def _below(project: ProjectSettings) -> list[Path]:
     return [HOME / "templates", *locks]
 
 
-def listing(own: Sequence[Recipe], others: Sequence[Recipe], differ: Collection[str] = ()) -> str:
-    """Format one line for each image: first those of the project, then those of Bakehouse.
+def listing(
+    workspace: Workspace, recipes: Sequence[Recipe], differ: Collection[str] = (), *, archive: bool
+) -> str:
+    """Format a line for each image: the own ones, those of Bakehouse by purpose, and its archive if asked.
 
     Those in `differ` are not reproducible.
     """
-    marks = dict.fromkeys(differ, ", not reproducible")
-    rows = [
-        (recipe.name, recipe.status + marks.get(recipe.name, ""), recipe.summary)
-        for recipe in (*own, *others)
+    facts, day = _kept_facts(workspace, recipes), notice_day()
+    archived = [recipe for recipe in recipes if facts[recipe.name][0]["archived"]]
+    others = by_purpose(recipe for recipe in recipes if recipe not in archived)
+    groups = {"": others.pop("", []), **others, "Archive, without claims": archived if archive else []}
+    lines = {}
+    for recipe in recipes:
+        marks = [*_marks(facts[recipe.name][0], day), *["not reproducible"] * (recipe.name in differ)]
+        lines[recipe.name] = recipe.summary + (f" ({'; '.join(marks)})" if marks else "")
+    table = iter(
+        format_table(
+            row
+            for group in groups.values()
+            for row in ((recipe.name, lines[recipe.name]) for recipe in group)
+        ).splitlines(keepends=True)
+    )
+    parts = [
+        (title and f"{title}:\n") + "".join(islice(table, len(group)))
+        for title, group in groups.items()
+        if group
     ]
-    lines = format_table(rows).splitlines(keepends=True)
-    heading = ["\nImages of Bakehouse:\n"] if own and others else []
-    return "".join([*lines[: len(own)], *heading, *lines[len(own) :]])
+    if archived and not archive:
+        parts.append(f"{format_count(len(archived), 'more image')} in the archive: `bake list --all`\n")
+    return "\n".join(parts)
+
+
+def _marks(facts: Json, day: str) -> Iterator[str]:
+    """Yield what is known against an image, in a few words."""
+    if any(warning["component"] for warning in facts["warnings"]):
+        yield "known problem"
+    if facts["not_pinned"]:
+        yield "not pinned"
+    for end in facts["support"]:
+        if end["until"] and end["until"] < day[: len(end["until"])]:
+            yield f"{end['name']} {end['version']} supported until {end['until']}"
 
 
 def image_states(workspace: Workspace, recipes: Sequence[Recipe]) -> dict[str, ImageState]:
@@ -129,21 +162,26 @@ def _facts(workspace: Workspace, recipes: Sequence[Recipe]) -> Facts:
     from bakehouse.cli.json_report import warnings
     from bakehouse.pipeline.image_docs import resolved
     from bakehouse.pipeline.image_table import ImageRow
+    from bakehouse.plan.known_facts import KnownFacts, known_facts
 
-    rows = [ImageRow(recipe, resolved(recipe, workspace), ImageState(0)) for recipe in recipes]
-    return {
-        row.recipe.name: (
+    facts: Facts = {}
+    for recipe in recipes:
+        row = ImageRow(recipe, resolved(recipe, workspace), ImageState(0))
+        known = known_facts(row.resolution) if row.resolution else KnownFacts()
+        facts[recipe.name] = (
             {
-                "image": row.recipe.name,
-                "family": row.recipe.family,
-                "status": row.recipe.status,
-                "summary": row.recipe.summary,
+                "image": recipe.name,
+                "family": recipe.family,
+                "purpose": recipe.purpose or None,
+                "archived": known.is_archived,
+                "summary": recipe.summary,
                 "base": row.parts[0] if row.parts else None,
                 "components": list(row.parts),
                 "versions": row.versions,
                 "warnings": warnings(row.resolution) if row.resolution else [],
+                "not_pinned": list(known.unpinned),
+                "support": [asdict(item) for item in known.support],
             },
             row.resolution is not None,
         )
-        for row in rows
-    }
+    return facts

@@ -15,7 +15,7 @@ from bakehouse.evidence.step_layers import RowsByKey
 from bakehouse.ledger import image_uris, releases
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline.image_page import ImagePage, page
-from bakehouse.pipeline.image_table import BANNER, ImageRow, table
+from bakehouse.pipeline.image_table import BANNER, ImageRow, Tests, table
 from bakehouse.plan.dockerfile import PAGE, RenderedFile
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, plan_resolutions, select_own
@@ -53,24 +53,30 @@ def collect_rows(
             recipe,
             resolution,
             state_of(planned[recipe.name], layers) if resolution else ImageState(0),
-            _tested(project, planned[recipe.name], layers, checks, earlier, committed) if resolution else "",
+            planned[recipe.name].known if resolution else None,
+            _tests(project, planned[recipe.name], layers, checks, earlier, committed)
+            if resolution
+            else Tests(),
             project.commits(recipe.name),
         )
         for recipe, resolution in by_recipe
     )
 
 
-def _tested(
+def _tests(
     project: ProjectSettings,
     image: Image,
     layers: RowsByKey,
     checks: PageRows,
     earlier: dict[str, Run],
     committed: bool,
-) -> str:
-    """Return the results of checks as text."""
+) -> Tests:
     state = page_checks(project, image, layers, checks, committed=committed)
-    return state.summary or earlier_test(image, earlier)
+    setups = {check.setup for check in state.checks if check.date}
+    gpus = any(setup.gpus for setup in setups)
+    place = "on other machines" if any(setup.is_remote for setup in setups) else "in local containers"
+    text = f"{state.summary}, {place}" if state.summary else earlier_test(image, earlier)
+    return Tests(text, bool(state.summary), image.gpu and not gpus)
 
 
 def resolved(recipe: Recipe, workspace: Workspace) -> Resolution | None:

@@ -64,6 +64,8 @@ def _facts(content: ImagePage) -> list[tuple[str, ...]]:
     facts.append(("Base image", f"`{image.base.reference}`"))
     if unpinned := unpinned_inputs(image):
         facts.append(("Not pinned", "; ".join(item.text for item in unpinned)))
+    facts.append(("Publishable", image.known.publishable))
+    facts.append(("Supported until", image.known.ends or "not known"))
     facts += _sizes(content)
     facts.append(("Tested", _tests(content)))
     release = content.release

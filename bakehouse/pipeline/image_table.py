@@ -1,28 +1,36 @@
-"""The table of images, `images/README.md`: versions of each and how far it was run."""
+"""The tables of images, `images/README.md`: recommended images by purpose, and the archive."""
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
-from bakehouse.catalog.recipe import Recipe
-from bakehouse.evidence.image_state import ImageState, Level
+from bakehouse.catalog.recipe import Recipe, by_purpose
+from bakehouse.evidence.image_state import ImageState
 from bakehouse.pipeline.image_page import markdown_table
 from bakehouse.plan.dockerfile import PAGE_BANNER
+from bakehouse.plan.known_facts import KnownFacts
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.format import format_count
 
 BANNER = PAGE_BANNER
-_FRAMEWORKS = (("pytorch", "PyTorch"), ("tensorflow", "TensorFlow"))
-_COLUMNS = (
-    ("CUDA", ("cuda",)),
-    ("Python", ("python",)),
-    ("EFA", ("efa",)),
-    ("NCCL", ("nccl",)),
-    ("plugin", ("aws-ofi-nccl",)),
-    ("Open MPI", ("open-mpi",)),
-    ("SMP / SMDDP", ("smp", "smddp")),
-)
+_FRAMEWORKS = ("pytorch", "tensorflow", "jax")
+_VERSIONS = (*_FRAMEWORKS, "cuda", "python", "efa")
+_HEADS = ("image", "versions", "layers", "tested", "known problem", "publishable", "supported until")
 _NONE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Tests:
+    """Results of the checks of an image."""
+
+    text: str = ""
+    """Empty without results."""
+    are_known: bool = False
+    never_on_gpus: bool = False
+    """It is for GPUs, and no check ran on one."""
+
+
+NO_TESTS = Tests()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +40,8 @@ class ImageRow:
     recipe: Recipe
     resolution: Resolution | None
     state: ImageState
-    tested: str = ""
-    """Results of its checks as text; empty without one."""
+    known: KnownFacts | None = None
+    tests: Tests = NO_TESTS
     is_committed: bool = True
     """Its rendered files are committed, and not only its key."""
 
@@ -57,53 +65,97 @@ class ImageRow:
 
 
 def table(rows: Iterable[ImageRow]) -> str:
-    """Return the table as Markdown: a section for each family, a line for each image."""
-    families: dict[str, list[ImageRow]] = {}
-    for row in rows:
-        families.setdefault(row.recipe.family, []).append(row)
-    states = [row.state for family in families.values() for row in family]
-    counts = _counts(state.level for state in states)
-    if tested := sum(bool(row.tested) for family in families.values() for row in family):
-        counts += f"; {tested} tested"
-    if differ := sum(bool(state.differ) for state in states):
-        counts += f"; {differ} not reproducible"
-    images = format_count(len(states), "image")
-    recipes = format_count(len(families), "recipe")
-    blocks = [
-        f"{BANNER}\n\n# Images\n\n{images} of {recipes}; {counts}.\n\n"
-        "- built: all layers were made from the real files\n"
-        "- rehearsed: all build steps ran, some or all of them with stubs for unavailable files\n"
-        "- rendered: some build steps never ran with their present inputs\n"
-        "- not pinned: some steps read what no checksum pins, so their results are not known\n"
-        "- not reproducible: a step gave different layers\n"
-        "- tested: checks with a result for this content, as the checks are now\n"
-    ]
-    blocks += [_section(name, family) for name, family in sorted(families.items())]
+    """Return the tables as Markdown."""
+    rows = tuple(rows)
+    by_name = {row.recipe.name: row for row in rows}
+    archive = [row for row in rows if row.recipe.is_archived]
+    shown = by_purpose(row.recipe for row in rows if not row.recipe.is_archived)
+    tables = {title or "Images": [by_name[item.name] for item in group] for title, group in shown.items()}
+    blocks = [f"{BANNER}\n\n# Images\n", counts([row for group in tables.values() for row in group]) + "\n"]
+    if archive:
+        blocks[-1] += f"{format_count(len(archive), 'more image')} below are the archive.\n"
+    if len(tables) > 1:
+        picks = (f"- {title}: {_link(min(group, key=_caveats))}\n" for title, group in tables.items())
+        blocks.append(f"## Pick one\n\n{''.join(picks)}")
+    blocks += [_section(title, group) for title, group in tables.items()]
+    if archive:
+        claims = "Bakehouse makes no claims about these images, and `push` warns."
+        blocks.append(f"## Archive\n\n{claims}\n\n{_archive(archive)}")
     return "\n".join(blocks)
 
 
-def _counts(levels: Iterable[Level]) -> str:
-    present = Counter(levels)
-    return ", ".join(f"{present[level]} {level.value}" for level in Level if level in present)
+def counts(rows: Sequence[ImageRow]) -> str:
+    """Return how many images have what a reader asks for first, as a sentence."""
+
+    def number(test: Callable[[ImageRow], object]) -> int:
+        return sum(bool(test(row)) for row in rows)
+
+    publishable = number(lambda row: row.known and row.known.publishable == "yes")
+    return (
+        f"{format_count(len(rows), 'image')}: {number(lambda row: row.tests.are_known)} tested here, "
+        f"{publishable} publishable as they are, "
+        f"{number(lambda row: row.tests.never_on_gpus)} for GPUs on which they never ran."
+    )
 
 
-def _section(family: str, rows: list[ImageRow]) -> str:
-    heads = ("image", "framework", *(head for head, _ in _COLUMNS), "status", "layers", "tested")
-    text = markdown_table(heads, map(_cells, rows))
-    return f"## {family}\n\n{_common(row.recipe.summary for row in rows)}\n\n{text}\n"
+def _caveats(row: ImageRow) -> tuple[bool, int]:
+    """Return a key by which images with a framework and without concessions come first."""
+    return not {*_FRAMEWORKS} & {*(row.versions or {})}, len(row.recipe.concessions)
 
 
-def _common(summaries: Iterable[str]) -> str:
-    """Return one summary for a family."""
-    different = list(dict.fromkeys(summaries))
-    return different[0] if len(different) == 1 else f"{different[0]}; and {len(different) - 1} more like it"
+def _section(title: str, rows: list[ImageRow]) -> str:
+    accepted: dict[str, list[str]] = {}
+    for row in rows:
+        for concession in row.recipe.concessions:
+            accepted.setdefault(concession.text, []).append(row.recipe.name)
+    notes = "".join(f"- {', '.join(names)}: {text}\n" for text, names in accepted.items())
+    return f"## {title}\n\n{markdown_table(_HEADS, map(_cells, rows))}\n" + (notes and f"\n{notes}")
+
+
+def _link(row: ImageRow) -> str:
+    """Return the name; only committed images have a page."""
+    name = row.recipe.name
+    return f"[{name}]({name}/README.md)" if row.is_committed else name
 
 
 def _cells(row: ImageRow) -> tuple[str, ...]:
-    name, versions = row.recipe.name, row.versions or {}
-    frameworks = [f"{title} {versions[key]}" for key, title in _FRAMEWORKS if key in versions]
-    columns = [" / ".join(versions[key] for key in keys if key in versions) for _, keys in _COLUMNS]
-    # Only committed images have a page
-    link = f"[{name}]({name}/README.md)" if row.is_committed else name
-    cells = [link, ", ".join(frameworks), *columns, row.recipe.status, row.state.text, row.tested]
+    versions, known = row.versions or {}, row.known
+    cells = [
+        _link(row),
+        ", ".join(f"{name} {versions[name]}" for name in _VERSIONS if name in versions),
+        row.state.text,
+        "; ".join(filter(None, (row.tests.text, "never on GPUs" if row.tests.never_on_gpus else ""))),
+        "; ".join(known.problems) if known else "does not resolve",
+        known.publishable if known else "no",
+        known.ends if known else "",
+    ]
     return tuple(cell or _NONE for cell in cells)
+
+
+def _archive(rows: Iterable[ImageRow]) -> str:
+    families: dict[str, list[str]] = {}
+    for row in rows:
+        families.setdefault(row.recipe.family, []).append(row.recipe.name)
+    single = sorted(name for names in families.values() if len(names) == 1 for name in names)
+    grids = [_grid(names) for _, names in sorted(families.items()) if len(names) > 1]
+    return "\n\n".join(filter(None, (*grids, ", ".join(single)))) + "\n"
+
+
+def _grid(names: Sequence[str]) -> str:
+    """Return names as a grid: a row for each value of the first part that differs."""
+    words = [name.split("-") for name in names]
+    head = _common(words)
+    tail = _common([item[len(head) :][::-1] for item in words])[::-1]
+    rows: dict[str, list[str]] = {}
+    for item in words:
+        first, *rest = item[len(head) : len(item) - len(tail)] or [""]
+        rows.setdefault(first, []).append("-".join(rest))
+    form = "-".join([*head, "…", *tail])
+    cells = ((first or _NONE, ", ".join(filter(None, rest)) or _NONE) for first, rest in rows.items())
+    return markdown_table((f"`{form}`", "builds"), cells)
+
+
+def _common(words: Iterable[Sequence[str]]) -> list[str]:
+    """Return the words with which all lists start."""
+    columns = takewhile(lambda column: len({*column}) == 1, zip(*words, strict=False))
+    return [column[0] for column in columns]

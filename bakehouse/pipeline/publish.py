@@ -6,6 +6,7 @@ from pathlib import Path
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import ProjectSettings
+from bakehouse.catalog.support import notice_day
 from bakehouse.errors import SmokeError
 from bakehouse.evidence.known_checks import known_checks
 from bakehouse.ledger.releases import ReleaseRecord
@@ -33,6 +34,10 @@ def push_images(
 ) -> tuple[ReleaseRecord, ...]:
     """Push built images that may be released, or candidates, and record them in the ledger."""
     require_budgets(workspace, built, report)
+    day = notice_day()
+    for image in (item.image for item in built):
+        for line in image.known.lines(day):
+            report(f"{image.name}: {line}")
     try:
         return image_push.push_images(workspace.project, built, report, options)
     finally:

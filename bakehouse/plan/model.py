@@ -17,6 +17,7 @@ from bakehouse.catalog.trim import TrimChoice
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.plan import base_steps
 from bakehouse.plan.image_layer import ImageLayer
+from bakehouse.plan.known_facts import NOTHING, KnownFacts
 from bakehouse.plan.required_imports import RequiredImport
 from bakehouse.plan.wheel_layers import LARGE_BYTES, wheel_layers
 from bakehouse.util.hashing import key_of
@@ -379,6 +380,7 @@ class Image:
     platform: str = PLATFORM
     requirements: tuple[RequiredImport, ...] = ()
     """Packages in the recipe's requirements, which a smoke check imports."""
+    known: KnownFacts = NOTHING
 
     @property
     def contents(self) -> frozenset[str]:

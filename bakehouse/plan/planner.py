@@ -30,6 +30,7 @@ from bakehouse.plan.apt_packages import (
     installs_with_dnf,
     requirements_packages,
 )
+from bakehouse.plan.known_facts import known_facts
 from bakehouse.plan.model import (
     DESCRIPTION_LABEL,
     OWN_PYTHON,
@@ -192,6 +193,7 @@ def _image(
         unpinned=tuple(artifact for spec in specs for artifact in spec.artifacts if artifact.sha256 is None),
         platform=recipe.platform,
         requirements=required_imports(recipe, problems),
+        known=known_facts(resolution),
     )
 
 

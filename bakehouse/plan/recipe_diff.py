@@ -61,7 +61,7 @@ def _values(recipe: Recipe) -> Mapping[str, Mapping[str, str]]:
         "trim": recipe.trim or (),
     }
     single = {
-        "status": recipe.status,
+        "purpose": recipe.purpose or None,
         "format": recipe.format,
         "targets.driver": recipe.targets.driver.text if recipe.targets.driver else None,
         "code.entry_point": content.entry_point,

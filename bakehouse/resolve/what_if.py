@@ -502,7 +502,6 @@ def _only_base(base: Component, assumptions: Assumptions) -> Recipe:
         name="",
         family="",
         summary="",
-        status="current",
         base=Requirement(base.name, "", location),
         components=(),
         variants={},

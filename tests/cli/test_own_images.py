@@ -71,8 +71,10 @@ def test_own_images_are_listed_first(project: Tree, capsys: pytest.CaptureFixtur
     code, output, _ = answer(capsys, "list")
 
     assert code == 0
-    assert output.split()[:2] == ["churn", "current"]
-    assert output.splitlines()[1:3] == ["", "Images of Bakehouse:"]
+    assert output.split()[0] == "churn"
+    assert output.splitlines()[1:3] == ["", "Try a job on CPU instances:"]
+    assert output.splitlines()[-1].endswith(" more images in the archive: `bake list --all`")
+    assert answer(capsys, "list", "--all")[1].partition("Archive, without claims:\n")[2].count("\n") > 50
 
 
 @pytest.mark.parametrize("words", [("resolve",), ("plan",), ("outdated",), ("render",)])

@@ -59,12 +59,6 @@ def test_the_readme_shows_the_demo_of_the_image_with_todays_key() -> None:
     assert known.key.startswith(key), "run `./bake demo` and copy its URI and build key"
 
 
-def test_the_readme_counts_the_images_as_their_table_does() -> None:
-    table = (HOME / "images/README.md").read_text()
-    [counts] = re.findall(r"^(\d+) images of (\d+) recipes;", table, re.MULTILINE)
-    assert re.findall(r"(\d+) images from (\d+) recipes", README) == [counts]
-
-
 @pytest.mark.parametrize(
     ("sentence", "measure", "start", "columns"),
     [

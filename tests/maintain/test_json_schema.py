@@ -123,13 +123,13 @@ def test_whatever_is_written_both_say_the_same_of_its_shape(name: str, empty: Tr
 def test_a_matrix_and_variants_for_each_value_are_taken() -> None:
     recipe = b"""\
 summary: PyTorch ${pytorch|minor}
-status: ${status}
+purpose: ${purpose}
 name: pytorch-${pytorch|minor|tag}
 matrix:
   pytorch: [2.9.1, "2.10"]
-  stack: [{cuda: 12.6, status: current}]
+  stack: [{cuda: 12.6, purpose: cpu}]
   exclude: [{pytorch: 2.9*}]
-  include: [{pytorch: "2.8", cuda: "12.6", status: legacy}]
+  include: [{pytorch: "2.8", cuda: "12.6", purpose: archive}]
 base: {nvidia-cuda: "${cuda}"}
 packages: ["lib${cuda|tag}"]
 targets: {instances: [ml.p4d.24xlarge], driver: 550.163.01}

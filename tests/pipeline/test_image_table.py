@@ -1,12 +1,15 @@
 """The images of a catalogue as a table and as JSON."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.project import ProjectSettings
+from bakehouse.catalog.project import HOME, ProjectSettings
+from bakehouse.catalog.purpose import Concession
+from bakehouse.catalog.recipe import Recipe
+from bakehouse.catalog.support import support_of
 from bakehouse.cli import listed_images
 from bakehouse.errors import StaleError
 from bakehouse.evidence import step_layers
@@ -22,7 +25,6 @@ from tests.support.trees import IMAGE, Tree, templates
 FAMILY = """\
 summary: PyTorch with Python ${python}
 name: small-py${python|tag}
-status: legacy
 base: {debian: "12"}
 components: {python: "${python}", torch: "*"}
 matrix: {python: ["3.11", "3.12"]}
@@ -53,12 +55,15 @@ def test_an_image_is_listed_with_family_versions_and_run_level(workspace: Worksp
     assert row == {
         "image": "small-py311",
         "family": "family",
-        "status": "legacy",
+        "purpose": None,
+        "archived": False,
         "summary": "PyTorch with Python 3.11",
         "base": "debian 12",
         "components": ["debian 12", "python 3.11", "pytorch 2.9.1"],
         "versions": {"cuda": "12.8", "debian": "12", "glibc": "2.36", "python": "3.11", "pytorch": "2.9.1"},
         "warnings": [],
+        "not_pinned": [],
+        "support": [asdict(item) for item in ENDS],
         "committed": True,
         "run": "rendered",
         "tested": None,
@@ -74,35 +79,49 @@ def test_an_image_that_does_not_resolve_has_no_versions(workspace: Workspace) ->
     assert (entry.versions, entry.state) == (None, ImageState(0))
 
 
+TORCH = "pytorch 2.9.1, cuda 12.8, python"
+END = "yes | 2026-06-10 (debian 12)"
+ENDS = support_of({"debian": "12", "python": "3.11", "cuda": "12.8"})
 HEAD = (
-    "| image | framework | CUDA | Python | EFA | NCCL | plugin | Open MPI | SMP / SMDDP | status | layers "
-    f"| tested |\n|{' --- |' * 12}"
+    f"| image | versions | layers | tested | known problem | publishable | supported until |\n|{' --- |' * 7}"
 )
-LEGACY = " - | - | - | - | - | legacy | rendered | - |"
 
 
-def test_the_table_has_a_section_for_each_family(workspace: Workspace) -> None:
+def test_own_images_are_one_table(workspace: Workspace) -> None:
     table = image_table.table(rows(workspace)).replace("rendered; not pinned", "rendered")
 
     assert (
-        table.partition("## ")[2]
+        table.partition("# Images\n\n")[2]
         == f"""\
-family
+3 images: 0 tested here, 3 publishable as they are, 0 for GPUs on which they never ran.
 
-PyTorch with Python 3.11; and 1 more like it
-
-{HEAD}
-| [small-py311](small-py311/README.md) | PyTorch 2.9.1 | 12.8 | 3.11 |{LEGACY}
-| [small-py312](small-py312/README.md) | PyTorch 2.9.1 | 12.8 | 3.12 |{LEGACY}
-
-## small
-
-A small image
+## Images
 
 {HEAD}
-| [small](small/README.md) | - | - | 3.11 | - | - | - | - | - | current | rendered | - |
+| [small](small/README.md) | python 3.11 | rendered | - | - | {END} |
+| [small-py312](small-py312/README.md) | {TORCH} 3.12 | rendered | - | - | {END}; not known: cuda 12.8 |
+| [small-py311](small-py311/README.md) | {TORCH} 3.11 | rendered | - | - | {END}; not known: cuda 12.8 |
 """
     )
+
+
+def test_recommended_images_come_by_purpose_and_the_archive_as_a_grid(workspace: Workspace) -> None:
+    first, second, small = (workspace.recipes[name] for name in ("small-py311", "small-py312", "small"))
+    accepted = Concession("support", "nobody needs it", "2027-01-31")
+    recipes = {
+        "small": replace(small, purpose="efa", concessions=(accepted,)),
+        first.name: archived(first),
+        second.name: archived(second),
+    }
+    table = image_table.table(rows(replace(workspace, recipes=recipes)))
+
+    assert "\n## Several GPU hosts over EFA\n" in table
+    assert "\n- small: support, accepted until 2027-01-31: nobody needs it\n" in table
+    assert table.endswith("| `small-…` | builds |\n| --- | --- |\n| py311 | - |\n| py312 | - |\n")
+
+
+def archived(recipe: Recipe) -> Recipe:
+    return replace(recipe, location=replace(recipe.location, path=HOME / "recipes/images/old.yaml"))
 
 
 def test_the_table_says_what_an_earlier_version_recorded(workspace: Workspace) -> None:
@@ -112,7 +131,7 @@ def test_the_table_says_what_an_earlier_version_recorded(workspace: Workspace) -
     write_whole(workspace.project.images / "runs.json", json.dumps({"small": record}))
 
     text = image_table.table(rows(workspace))
-    assert "| rendered; not pinned | not known; on 2026-11-22 30 checks passed, 1 failed |\n" in text
+    assert "| rendered; not pinned | not known; on 2026-11-22 30 checks passed, 1 failed |" in text
 
 
 def test_the_table_is_kept_where_there_is_one(workspace: Workspace) -> None:
@@ -148,7 +167,7 @@ def test_bakehouses_images_are_in_no_table_of_a_users_project(
 
     image_docs.write_table(replace(workspace, recipes=recipes))
 
-    assert "\n2 images of 1 recipe; 2 rendered.\n" in path.read_text()
+    assert "\n2 images: " in path.read_text()
 
 
 def test_what_is_known_here_is_copied_by_the_next_writing_only(
@@ -166,7 +185,7 @@ def test_what_is_known_here_is_copied_by_the_next_writing_only(
     lines: list[str] = []
     image_docs.write_results(workspace, [image], lines.append)
     assert image_docs.write_table(workspace)
-    assert "| current | rehearsed; not pinned |" in (project.images / "README.md").read_text()
+    assert "| rehearsed; not pinned |" in (project.images / "README.md").read_text()
     assert step_layers.read(project.images) == made(image, "torch")
     image_docs.write_results(workspace, [image], lines.append)
     assert lines == ["wrote images/layers.txt"]
@@ -179,8 +198,7 @@ def test_the_table_and_the_list_name_images_that_are_not_reproducible(workspace:
     step_layers.record(state, made(image) | made(image, run="2"), state / "locks")
 
     assert "| rehearsed; not pinned; not reproducible |" in image_table.table(rows(workspace))
-    assert "; 1 not reproducible.\n" in image_table.table(rows(workspace))
     [row] = listed_images.report(workspace, [workspace.recipes["small"]])
     assert (row["run"], row["reproducible"]) == ("rehearsed", False)
-    listed = listed_images.listing([workspace.recipes["small"]], [], {"small"})
-    assert listed == "small  current, not reproducible  A small image\n"
+    listed = listed_images.listing(workspace, [workspace.recipes["small"]], {"small"}, archive=False)
+    assert "A small image (debian 12 supported until 2026-06-10; not reproducible)\n" in listed

@@ -34,7 +34,7 @@ files: [{from: a.txt, to: /a.txt}]
 code: {directory: src, entry_point: other.py}
 requirements: later.txt
 required: [components]
-status: legacy
+purpose: cpu
 """
 
 
@@ -263,7 +263,7 @@ def test_everything_that_a_recipe_says_is_compared(tree: Tree) -> None:
   ~ requirements pandas >=2 → >=3
   - requirements six any
   + requirements seven any
-  ~ status current → legacy
+  + purpose cpu
   ~ code.entry_point train.py → other.py
 """
     )

@@ -96,7 +96,6 @@ def answer(breakage: Breakage, partners: list[Candidate]) -> tuple[bool, str]:
         name="mine",
         family="mine",
         summary="mine",
-        status="current",
         base=Requirement(base, "", NOWHERE),
         components=tuple(
             Requirement(name, "", NOWHERE) for name in components if name not in (base, BASE, INSTANCE)

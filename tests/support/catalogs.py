@@ -80,7 +80,6 @@ class Dice:
             name="random",
             family="random",
             summary="random",
-            status="current",
             base=Requirement("ground", self._one("", "==1.*"), NOWHERE),
             components=tuple(requirements.values()),
             variants={name: Scalar(pattern, NOWHERE) for name, pattern in patterns.items()},

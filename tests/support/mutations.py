@@ -24,16 +24,16 @@ from tests.support.mutants import mutant
 
 MATRIX = """\
 summary: PyTorch ${pytorch|minor} for ${python|tag}
-status: ${status}
+purpose: ${purpose}
 name: mutated-${pytorch|minor}-py${python|tag}
 matrix:
   pytorch: ["2.13.0", "2.10.0"]
   stack:
-    - {os: "12", status: current}
-    - {os: "12.1", status: legacy}
+    - {os: "12", purpose: cpu}
+    - {os: "12.1", purpose: gpu}
   python: ["3.11", "3.12"]
   exclude: [{pytorch: "2.10*", os: "12.1"}]
-  include: [{pytorch: "2.8.0", os: "12", status: frozen, python: "3.11"}]
+  include: [{pytorch: "2.8.0", os: "12", purpose: archive, python: "3.11"}]
 base: {debian: "${os}"}
 components: {pytorch: "${pytorch}", python: "${python}", sagemaker-training: "*"}
 variants: {pytorch: "cpu-*"}

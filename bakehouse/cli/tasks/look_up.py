@@ -26,11 +26,17 @@ _RELEASE, _CANDIDATE = "release", "candidate"
 
 
 @bake_task(
-    "images", name="list", help={"images": "names, families or globs of images; default: all", "json": JSON}
+    "images",
+    name="list",
+    help={
+        "images": "names, families or globs of images; default: all",
+        "all": "also the archive of Bakehouse",
+        "json": JSON,
+    },
 )
-def list_images(context: Context, images: str, json: bool = False) -> None:
+def list_images(context: Context, images: str, all: bool = False, json: bool = False) -> None:
     """
-    List the images that can be built, those of the project first.
+    List the images that can be built: those of the project, and Bakehouse's by purpose.
 
     bake list
     bake list 'pytorch-2.10-*' --json
@@ -42,15 +48,15 @@ def list_images(context: Context, images: str, json: bool = False) -> None:
     named = [pattern for pattern in patterns if not set("*?[") & set(pattern)]
     workspace = open_project(",".join(named) or None)
     recipes = select(workspace, patterns or ["*"], skip_broken=True).recipes
-    own = [recipe for recipe in recipes if is_own(workspace, recipe.location.path)]
-    others = [recipe for recipe in recipes if not is_own(workspace, recipe.location.path)]
     from bakehouse.cli import listed_images
 
     if json:
-        show(listed_images.report(workspace, [*own, *others]))
+        own = [recipe for recipe in recipes if is_own(workspace, recipe.location.path)]
+        show(listed_images.report(workspace, [*own, *(recipe for recipe in recipes if recipe not in own)]))
     else:
         states = listed_images.image_states(workspace, recipes)
-        show(listed_images.listing(own, others, {name for name, state in states.items() if state.differ}))
+        differ = {name for name, state in states.items() if state.differ}
+        show(listed_images.listing(workspace, recipes, differ, archive=all or bool(patterns)))
 
 
 @bake_task(
@@ -226,8 +232,8 @@ def outdated(context: Context, images: str, json: bool = False) -> None:
     workspace = open_project(images)
     selection = select(workspace, split(images))
     if not images:
-        current = (recipe for recipe in selection.recipes if recipe.status == "current")
-        selection = Selection(workspace, tuple(current))
+        shown = (recipe for recipe in selection.recipes if not recipe.is_archived)
+        selection = Selection(workspace, tuple(shown))
     resolutions = selection.resolutions
     if not json and len(resolutions) > tables.FEW:
         show(tables.outdated_counts(resolutions, comparison.count_outdated(resolutions, workspace.catalog)))

@@ -15,6 +15,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.gpu_checks import GPU_CHECKS
 from bakehouse.catalog.instance_gpus import InstanceGpus, platform_of
 from bakehouse.catalog.instance_types import Instance, instances
+from bakehouse.catalog.purpose import ARCHIVE
 from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.size_budget import REQUIREMENTS
@@ -114,7 +115,7 @@ class ImageReport:
     """Everything that is recorded about an image. Numbers in tuples are indices in the tables of `Fleet`."""
 
     name: str
-    status: str
+    purpose: str
     summary: str
     place: int
     versions: tuple[str, str, str]
@@ -248,11 +249,11 @@ class _Reader:
         unknown = {column: states.not_recorded() for column in COLUMNS}
         return ImageReport(
             name=recipe.name,
-            status=recipe.status,
+            purpose=recipe.purpose or ARCHIVE,
             summary=_one_line(recipe.summary),
             place=self._places.index(recipe.location),
             versions=("", "", ""),
-            facets={"status": recipe.status},
+            facets={"purpose": recipe.purpose or ARCHIVE},
             states=unknown | {"resolved": CellState(Mark.FAILED, "no", f"{problem}.")},
             problem=problem,
         )
@@ -271,7 +272,7 @@ class _Reader:
         gpu = states.checks_state([check.outcome for check in tests.checks if check.on_gpus])
         return ImageReport(
             name=image.name,
-            status=recipe.status,
+            purpose=recipe.purpose or ARCHIVE,
             summary=_one_line(recipe.summary),
             place=self._places.index(recipe.location),
             versions=_versions(resolution),
@@ -429,7 +430,7 @@ def _facets(recipe: Recipe, resolution: Resolution, run: CellState) -> dict[str,
         "framework": ", ".join(frameworks) or "none",
         "cuda": ".".join(cuda.split(".")[:2]) or "none",
         "python": ".".join(python.split(".")[:2]) or "none",
-        "status": recipe.status,
+        "purpose": recipe.purpose or ARCHIVE,
         "run": run.text.partition(";")[0],
     }
 

@@ -17,7 +17,7 @@ FILTERS = {
     "framework": "Framework",
     "cuda": "CUDA",
     "python": "Python",
-    "status": "Status",
+    "purpose": "Purpose",
     "run": "Built",
 }
 

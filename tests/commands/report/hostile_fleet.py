@@ -41,7 +41,7 @@ def hostile(fleet: Fleet) -> Fleet:
         # Names of images are names of files
         name=HOSTILE.encode(errors="ignore").decode(),
         summary=HOSTILE,
-        status=HOSTILE,
+        purpose=HOSTILE,
         versions=(HOSTILE, HOSTILE, HOSTILE),
         facets=dict.fromkeys(image.facets, HOSTILE),
         states=dict.fromkeys(image.states, state),

@@ -1,0 +1,84 @@
+"""What is known against an image, in one short form for all commands and pages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bakehouse.catalog.purpose import NOT_PINNED, PROBLEM, SUPPORT
+from bakehouse.catalog.support import Support, support_of
+from bakehouse.resolve.phrases import warning_text
+from bakehouse.resolve.resolver import Resolution
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFacts:
+    """Known problems, unpinned files and ends of support of an image."""
+
+    problems: tuple[str, ...] = ()
+    unpinned: tuple[str, ...] = ()
+    """Files and base images without a checksum, with which `push` refuses it."""
+    support: tuple[Support, ...] = ()
+    is_archived: bool = False
+    """It is an image of Bakehouse that is not recommended for anything."""
+    login: str = ""
+    """The registry of the base, if it asks for a login."""
+
+    @property
+    def publishable(self) -> str:
+        """Whether `push` takes the image as it is."""
+        if not self.unpinned:
+            return "yes"
+        if files := self._files:
+            return f"no: {', '.join(files)} has no checksum"
+        return f"after `bake lock`{self.login and f' with a login to {self.login}'}"
+
+    @property
+    def ends(self) -> str:
+        """The first end of support, and what has none that is known."""
+        known = [f"{item.until} ({item.name} {item.version})" for item in self.support if item.until][:1]
+        unknown = [f"{item.name} {item.version}" for item in self.support if not item.until]
+        return "; ".join(known + ([f"not known: {', '.join(unknown)}"] if unknown else []))
+
+    @property
+    def _files(self) -> list[str]:
+        return [text.removeprefix("file ") for text in self.unpinned if text.startswith("file ")]
+
+    def lines(self, day: str = "") -> tuple[str, ...]:
+        """Return a line for each fact; of support only what ends before `day`, if one is given."""
+        lines = [f"known problem: {text}" for text in self.problems]
+        if self.unpinned:
+            lines.append(f"not pinned: {'; '.join(self.unpinned)}")
+        ends = [item for item in self.support if item.until and (not day or item.has_ended(day))]
+        lines += [f"{item.name} {item.version} is supported until {item.until}" for item in ends]
+        if self.is_archived:
+            lines.append("in the archive: Bakehouse makes no claims about it; `bake list` recommends others")
+        return tuple(lines)
+
+    def against(self, day: str) -> dict[str, Sequence[str]]:
+        """Return the kinds of facts for which an image is not recommended, with their texts."""
+        ended = [item.text for item in self.support if item.has_ended(day)]
+        kinds = {PROBLEM: self.problems, NOT_PINNED: self._files, SUPPORT: ended}
+        return {kind: texts for kind, texts in kinds.items() if texts}
+
+
+NOTHING = KnownFacts()
+
+
+def known_facts(resolution: Resolution) -> KnownFacts:
+    """Return what the catalogue knows against the versions of an image."""
+    recipe, base = resolution.recipe, resolution.base.spec.base
+    files = (item for choice in resolution.all_choices for item in choice.spec.artifacts)
+    unpinned = [f"file {item.file}" for item in files if item.sha256 is None]
+    if base and base.reference and base.digest is None:
+        unpinned.insert(0, f"base {base.reference}")
+    registries = resolution.base.candidate.component.registries
+    versions: dict[str, str] = {}
+    for choice in resolution.all_choices:
+        versions |= choice.candidate.provided
+        versions[choice.name] = choice.version
+    return KnownFacts(
+        tuple(warning_text(*warning, resolution.targets) for warning in resolution.warnings),
+        tuple(unpinned),
+        support_of(versions),
+        is_archived=recipe.is_archived,
+        login=next(iter(registries.hosts.values()), "") if registries else "",
+    )

@@ -1,0 +1,49 @@
+"""What recommended images of the real catalogue must be, on the day of the last review."""
+
+import re
+
+import pytest
+
+from bakehouse.catalog.project import HOME
+from bakehouse.catalog.purpose import PURPOSES
+from bakehouse.plan.known_facts import KnownFacts, known_facts
+from bakehouse.resolve.resolver import resolve
+from tests.support.own_recipes import catalog, recipes
+
+REVIEWED = "2026-11-29"
+"""No test compares with today, so that none fails because a day passed."""
+RECOMMENDED = [name for name, recipe in recipes().items() if recipe.purpose]
+
+
+@pytest.mark.parametrize("name", RECOMMENDED)
+def test_an_exception_of_a_recommended_image_is_written_and_limited(name: str) -> None:
+    accepted = {item.kind: item for item in recipes()[name].concessions}
+
+    against = known(name).against(REVIEWED)
+    assert {kind: texts for kind, texts in against.items() if kind not in accepted} == {}
+    assert all(REVIEWED < item.until < "2028" for item in accepted.values())
+
+
+def test_a_fact_against_an_image_is_found() -> None:
+    old = known("pytorch-2.9-cu128-py312-efa")
+
+    assert [*old.against(REVIEWED)] == ["known problem"]
+    assert [*KnownFacts(unpinned=("base a", "file b.whl")).against(REVIEWED)] == ["not pinned"]
+    assert [*known("mpi-cpu").against(REVIEWED)] == ["support"]
+    assert [*known("mpi-cpu").against("2026-06-10")] == []
+
+
+def test_few_images_are_recommended_and_all_others_are_the_archive() -> None:
+    assert 15 <= len(RECOMMENDED) <= 40
+    assert {recipes()[name].purpose for name in RECOMMENDED} <= {*PURPOSES}
+    assert {name for name, recipe in recipes().items() if recipe.is_archived} == {*recipes()} - {*RECOMMENDED}
+
+
+def test_the_readme_has_the_numbers_of_the_tables() -> None:
+    counts = re.compile(r"[0-9]+ images: [0-9]+ tested here, .*\.")
+    [line] = counts.findall((HOME / "images/README.md").read_text())
+    assert line.removesuffix(".") in " ".join((HOME / "README.md").read_text().split())
+
+
+def known(name: str) -> KnownFacts:
+    return known_facts(resolve(recipes()[name], catalog()))
