@@ -27,9 +27,9 @@ class KnownFacts:
         """Whether `push` takes the image as it is."""
         if not self.unpinned:
             return "yes"
-        if files := self._files:
-            return f"no: {', '.join(files)} has no checksum"
-        return f"after `bake lock`{self.login and f' with a login to {self.login}'}"
+        login = f" with a login to {self.login}" if self.login else ""
+        files = f", which records the sha256 of {', '.join(self._files)}" if self._files else ""
+        return f"after `bake lock`{login}{files}"
 
     @property
     def ends(self) -> str:
