@@ -164,7 +164,7 @@ class Recipe:
     renamed_from: tuple[Scalar, ...] = ()
     """Former names of the image; not part of build keys."""
     purpose: str = ""
-    """What it is recommended for; empty for images of users and those of the archive."""
+    """Purpose that it is recommended for; empty for images of users and those of the archive."""
     concessions: tuple[Concession, ...] = ()
 
     @property

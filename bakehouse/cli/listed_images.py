@@ -130,7 +130,7 @@ def listing(
 
 
 def _marks(facts: Json, day: str) -> Iterator[str]:
-    """Yield what is known against an image, in a few words."""
+    """Yield the facts against an image, in a few words."""
     if any(warning["component"] for warning in facts["warnings"]):
         yield "known problem"
     if facts["not_pinned"]:

@@ -1,4 +1,4 @@
-"""What is known against an image, in one short form for all commands and pages."""
+"""Facts against an image, in one short form for all commands and pages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class KnownFacts:
 
     @property
     def publishable(self) -> str:
-        """Whether `push` takes the image as it is."""
+        """`yes` if `push` takes the image as it is, or the condition."""
         if not self.unpinned:
             return "yes"
         login = f" with a login to {self.login}" if self.login else ""

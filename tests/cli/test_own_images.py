@@ -1,5 +1,6 @@
 """A user's project: which images a task means, and how a recipe with mistakes is reported."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_a_project_without_recipes_has_to_name_images(
     project: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.write("pyproject.toml", "[tool.bakehouse]\n")
-    images = len(answer(capsys, "list")[1].splitlines())
+    images = len(json.loads(answer(capsys, "list", "--json")[1]))
 
     assert answer(capsys, "plan")[::2] == (
         64,

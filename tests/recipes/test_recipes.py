@@ -310,7 +310,7 @@ def test_the_smp_image_fetches_from_where_its_publishers_put_things() -> None:
 
 def test_the_smp_image_is_frozen_and_compiles_on_the_devel_base_alone() -> None:
     smp = image(SMP_IMAGE)
-    assert recipes()[SMP_IMAGE].status == "frozen"
+    assert recipes()[SMP_IMAGE].is_archived
     assert smp.build_base == "nvidia/cuda:11.3.1-cudnn8-devel-ubuntu20.04"
     assert isinstance(smp.base, RegistryBase)
     assert smp.base.reference == "nvidia/cuda:11.3.1-cudnn8-runtime-ubuntu20.04"

@@ -1,4 +1,4 @@
-"""What recommended images of the real catalogue must be, on the day of the last review."""
+"""Recommended images of the real catalogue, on the day of the last review."""
 
 import re
 
