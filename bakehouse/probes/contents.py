@@ -246,8 +246,11 @@ def unmet_requirements(
         # Python imports the first of several. Damaged metadata has no name.
         if distribution.metadata["Name"]:
             installed.setdefault(normalize(distribution.metadata["Name"]), distribution)
-    unmet = []
-    for name, distribution in sorted(installed.items()):
+    unmet, found = [], sorted(installed.items())
+    for name, distribution in found:
+        # A build for CPUs has the modules of the package that others require
+        installed.setdefault(name[: -len("-cpu")] if name.endswith("-cpu") else name, distribution)
+    for name, distribution in found:
         title = f"{name} {distribution.version}"
         for text in distribution.requires or ():
             try:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 
@@ -20,6 +20,9 @@ from bakehouse.catalog.python_lock import ANY_VERSION, Package, normal_name
 from bakehouse.catalog.recipe import Recipe
 
 _WHEEL = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(-[^-]+){3,4}\.whl")
+
+
+CPU_SUFFIX = "-cpu"
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,17 @@ class Candidate:
 
     @cached_property
     def wheels(self) -> Mapping[str, Package]:
-        """The Python packages that it installs from its own wheels, by normal name."""
+        """The Python packages that it installs from its own wheels, by normal name.
+
+        A build for CPUs takes the place of the package that others require: `tensorflow-cpu` is `tensorflow`.
+        """
         packages = map(_package_of, self.spec.artifacts)
-        return {normal_name(package.name): package for package in packages if package}
+        own = {normal_name(package.name): package for package in packages if package}
+        for name, package in {**own, **self.spec.packages_by_name}.items():
+            if name.endswith(CPU_SUFFIX):
+                known_as = name.removesuffix(CPU_SUFFIX)
+                own.setdefault(known_as, replace(package, name=known_as))
+        return own
 
     @cached_property
     def _frozen_entries(self) -> dict[str, Frozen | None]:

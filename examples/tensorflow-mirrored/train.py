@@ -1,7 +1,11 @@
-"""Train with MultiWorkerMirroredStrategy. The SageMaker Training Toolkit lists the workers in TF_CONFIG."""
+"""Train with MultiWorkerMirroredStrategy and `fit`. The SageMaker Training Toolkit lists the workers in TF_CONFIG.
+
+`fit` of Keras 3 fails on several hosts: start the job with the environment variable TF_USE_LEGACY_KERAS=1.
+"""
 
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import tensorflow as tf
@@ -18,27 +22,14 @@ x = tf.random.stateless_uniform((256, 8), seed=(1, 2))
 data = tf.data.Dataset.from_tensor_slices((x, tf.reduce_sum(x, axis=1, keepdims=True))).repeat().batch(32)
 options = tf.data.Options()
 options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-shared = iter(strategy.experimental_distribute_dataset(data.with_options(options)))
 
 with strategy.scope():
-    weights = tf.Variable(tf.zeros((8, 1)))
+    model = tf.keras.Sequential([tf.keras.layers.Input((8,)), tf.keras.layers.Dense(1)])
+    model.compile(optimizer=tf.keras.optimizers.SGD(0.1), loss="mse")
+history = model.fit(data.with_options(options), epochs=4, steps_per_epoch=25, verbose=0)
+print(f"loss {history.history['loss'][-1]:.4f}", flush=True)
+assert history.history["loss"][-1] < history.history["loss"][0] / 2, "the loss did not fall"
 
-
-@tf.function
-def step(batch):
-    def replica(inputs, targets):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((inputs @ weights - targets) ** 2)
-        gradient = tape.gradient(loss, weights)
-        total = tf.distribute.get_replica_context().all_reduce("mean", gradient)
-        weights.assign_sub(0.1 * total)
-        return loss
-
-    return strategy.reduce("mean", strategy.run(replica, args=batch), axis=None)
-
-
-for _ in range(100):
-    loss = step(next(shared))
-print(f"loss {float(loss):.4f}", flush=True)
-if task["index"] == 0:
-    Path(os.environ["SM_MODEL_DIR"], "weights.json").write_text(json.dumps(weights.numpy().tolist()))
+# All workers save, because that synchronizes them. Only the chief's file is the job's model.
+with tempfile.TemporaryDirectory() as scratch:
+    model.save(Path(os.environ["SM_MODEL_DIR"] if task["index"] == 0 else scratch, "model.keras"))

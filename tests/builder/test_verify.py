@@ -404,13 +404,15 @@ def unmet(directory: Path) -> list[str]:
 
 
 def test_requirements_that_are_not_met_are_reported_as_pip_does(tmp_path: Path) -> None:
-    installed_package(tmp_path, "Flask_App", "1.0", "werkzeug>=2", "click (>=7)", *SKIPPED)
-    installed_package(tmp_path, "Werkzeug", "1.9", "what ever?")
+    installed_package(tmp_path, "Flask_App", "1.0", "werkzeug>=2", "click (>=7)", "tf>=2", *SKIPPED)
+    installed_package(tmp_path, "Werkzeug", "1.9", "what ever?", "tf<3")
+    installed_package(tmp_path, "tf-cpu", "3.0")
 
     assert unmet(tmp_path) == [
         "flask-app 1.0 has requirement werkzeug>=2, but you have werkzeug 1.9",
         "flask-app 1.0 requires click, which is not installed",
         "werkzeug 1.9 has an invalid requirement: what ever?",
+        "werkzeug 1.9 has requirement tf<3, but you have tf 3.0",
     ]
 
 
