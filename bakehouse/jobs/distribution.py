@@ -10,7 +10,7 @@ path of a key, because the source of the mapping is unknown.
 
 import itertools
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -306,7 +306,7 @@ def is_below(version: str, oldest: tuple[int, ...]) -> bool:
     return bool(numbers(version)) and numbers(version) < oldest
 
 
-def is_for_tensorflow(strategies: Mapping[str, object]) -> bool:
+def is_for_tensorflow(strategies: Iterable[str]) -> bool:
     """Return whether a distribution has only strategies of TensorFlow's toolkit."""
     frameworks = {_FRAMEWORKS[name][0] for name in strategies if name in _FRAMEWORKS}
     return frameworks == {"tensorflow"}

@@ -321,7 +321,8 @@ def _request(
         for group in job.groups or (single_group,)
     )
     # Unknown content may be TensorFlow
-    needs_tensorflow = not image.is_known and is_for_tensorflow(job.distribution or {})
+    wanted = job.distribution or [STRATEGIES.get(job.launcher, "")]
+    needs_tensorflow = not image.is_known and is_for_tensorflow(wanted)
     is_tensorflow = image.framework == "tensorflow" or needs_tensorflow
     sender: Sender = "TensorFlow" if is_tensorflow else "PyTorch"
     if job.sdk == "v3" and not image.entry_point:
@@ -333,7 +334,9 @@ def _request(
     elif sender == "ModelTrainer" and Path(source_dir, REQUIREMENTS).is_file():
         # The toolkit installs this file by itself, but the SDK's drivers do not.
         requirements = REQUIREMENTS
-    framework_version = image.versions.get("tensorflow", "") if sender == "TensorFlow" else ""
+    # The SDK wants a version, and any may be in an image of unknown content
+    unknown = "" if image.is_known else "not known"
+    framework_version = image.versions.get("tensorflow", unknown) if sender == "TensorFlow" else ""
     is_off = job.hyperparameters.get(COMPILER) is False
     compiler = {} if is_off else _compiler_parameters(image, sender)
     oldest, newest = COMPILER_TENSORFLOW

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from bakehouse.jobs import job_check
 from bakehouse.jobs.given_job import read_job
 from bakehouse.jobs.job_images import find_image, planned_image
 from bakehouse.jobs.job_spec import CheckedJob, JobSpec, check_job
-from bakehouse.jobs.training_request import launch_image
+from bakehouse.jobs.training_request import LaunchImage, launch_image
 from bakehouse.ledger.releases import ReleasedComponent, ReleasedName, ReleaseRecord, append
 from bakehouse.plan.workspace import Workspace, open_workspace, select
 from tests.support.catalogs import own_file
 from tests.support.errors import error_text
+from tests.support.launch_cases import PYTORCH, TENSORFLOW
 from tests.support.release_records import a_record
 
 AWS = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
@@ -99,6 +101,35 @@ def test_the_uri_of_an_unknown_image(workspace: Workspace) -> None:
     assert refused(workspace, "ghcr.io/ada/churn:1", replace(job, launcher="mpi")) == (
         "error: unknown launcher `mpi`\n\nhint: use `torchrun`, `mpirun`, `tensorflow`, `script`"
     )
+
+
+LAUNCHERS = ("", "torchrun", "mpirun", "tensorflow", "script")
+STRATEGIES: tuple[dict[str, object], ...] = (
+    *({name: ON} for name in ("mpi", "torch_distributed", "pytorchddp", "parameter_server", "Torchrun", "MPI")),
+    {"multi_worker_mirrored_strategy": ON},
+    {"smdistributed": {"dataparallel": ON}},
+    {"smdistributed": {"modelparallel": {**ON, "parameters": {}}}, "torch_distributed": ON},
+)
+
+
+def test_no_rule_refuses_a_job_for_what_an_unknown_image_may_have(workspace: Workspace) -> None:
+    unknown = LaunchImage("ghcr.io/ada/churn:1", "ghcr.io/ada/churn:1", is_known=False)
+    newer = {**TENSORFLOW.versions, "smp": "2.8.0", "tensorflow": "2.15.1"}
+    known = (PYTORCH, TENSORFLOW, replace(PYTORCH, gpu=False), replace(TENSORFLOW, versions=newer, gpu=False))
+    settings = [*({"launcher": name} for name in LAUNCHERS), *({"distribution": it} for it in STRATEGIES)]
+    types = ("ml.c5.xlarge", "ml.p4d.24xlarge", "ml.trn1.32xlarge")
+
+    def answer(image: LaunchImage, job: JobSpec) -> set[str]:
+        try:
+            return {finding.message for finding in check_job(image, job, workspace.catalog).errors}
+        except UsageError as error:
+            return {error.diagnostics[0].message}
+
+    for setting, name, sdk in product(settings, types, ("", "v2", "v3")):
+        job = JobSpec(instance_type=name, instance_count=2, sdk=sdk, **setting)
+        # One image that the job is valid for shows that the settings alone are no mistake
+        if any(not answer(image, job) for image in known):
+            assert not answer(unknown, job), job
 
 
 def test_the_uri_of_a_release(workspace: Workspace, tmp_path: Path) -> None:
