@@ -225,7 +225,8 @@ def _findings(
     check_nccl((group,), image, findings)
     if launcher == "tensorflow":
         version = image.versions.get("tensorflow", "")
-        check_keras(STRATEGIES[launcher], group.count, version, job.environment, findings)
+        variables = {**image.environment, **job.environment}
+        check_keras(STRATEGIES[launcher], group.count, version, variables, findings)
     if launcher == "torchrun":
         for finding in abbreviation_findings(job.hyperparameters, image.versions, letters_have_one_dash=True):
             findings.add(finding.rule, finding.message, finding.hint)

@@ -496,11 +496,12 @@ def check_keras(
     """Warn of a strategy with which `fit` of the image's Keras does not train."""
     fact = legacy_keras()
     is_old = not numbers(tensorflow) or is_below(tensorflow, numbers(fact.since))
-    if launcher != fact.strategy or hosts == 1 or is_old or environment.get(fact.variable) == "1":
+    if launcher not in fact.strategies or hosts == 1 or is_old or environment.get(fact.variable) == "1":
         return
-    message = f"`fit` of Keras 3 fails on several hosts with `{fact.strategy}`, in TensorFlow {fact.since} "
-    hint = f"add `{fact.package}=={tensorflow}` to `requirements` of the recipe and set `{fact.variable}=1`"
-    findings.add(rules.LEGACY_KERAS, f"{message}and newer", f"{hint}, or train in a loop of your own")
+    release = ".".join(map(str, numbers(tensorflow)))
+    findings.add(
+        rules.LEGACY_KERAS, fact.message.format(strategy=launcher), fact.hint.format(release=release)
+    )
 
 
 def keras_findings(
@@ -509,7 +510,8 @@ def keras_findings(
     """Return the warning that jobs on several hosts get, for an image with some components."""
     findings = Findings()
     if "tensorflow" in components:
-        check_keras(legacy_keras().strategy, 2, version_of("tensorflow") or "", environment, findings)
+        for strategy in legacy_keras().strategies:
+            check_keras(strategy, 2, version_of("tensorflow") or "", environment, findings)
     return findings.warnings
 
 

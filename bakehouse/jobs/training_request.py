@@ -70,6 +70,8 @@ class LaunchImage:
     """Its recipe requires the smoke check `gpu`."""
     smoke: UserSmoke | None = None
     """The smoke test of the recipe, whose settings are defaults of the image's jobs."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that its recipe sets."""
 
     @property
     def framework(self) -> Framework:
@@ -194,7 +196,10 @@ def with_recipe(image: LaunchImage, recipe: Recipe) -> LaunchImage:
     """Return an image with what its recipe states about its jobs."""
     requires_gpu = image.gpu and (recipe.required is None or "gpu" in recipe.required)
     targets = tuple(glob.text for glob in recipe.targets.instances)
-    return replace(image, smoke=recipe.smoke, requires_gpu=requires_gpu, targets=targets)
+    variables = dict(recipe.content.environment)
+    return replace(
+        image, smoke=recipe.smoke, requires_gpu=requires_gpu, targets=targets, environment=variables
+    )
 
 
 def add_parts(image: LaunchImage, parts: Sequence[ReleasedComponent], catalog: Catalog | None) -> LaunchImage:

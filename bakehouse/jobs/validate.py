@@ -71,7 +71,7 @@ def launch_context(request: TrainingRequest, image: LaunchImage | None) -> Launc
         request.entry_point,
         smp=versions.get("smp", ""),
         libfabric=versions.get("libfabric", ""),
-        environment=request.environment,
+        environment={**(image.environment if image else {}), **request.environment},
         smddp=versions.get("smddp", ""),
     )
 

@@ -77,15 +77,17 @@ def toolkit_versions(image: "Image") -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class LegacyKeras:
-    """Fact about the Keras of newer TensorFlow, whose `fit` does not train with a strategy."""
+    """Fact about the Keras of newer TensorFlow, whose `fit` does not train with some strategies."""
 
-    strategy: str
+    strategies: tuple[str, ...]
     since: str
     """First release of TensorFlow."""
-    package: str
-    """Package with the older Keras."""
     variable: str
-    """Environment variable that selects it with the value 1."""
+    """Environment variable that selects the older Keras with the value 1."""
+    message: str
+    """It can contain `{strategy}`."""
+    hint: str
+    """It can contain `{release}`, such as 2.21."""
 
 
 @cache
@@ -95,8 +97,8 @@ def legacy_keras() -> LegacyKeras:
     problems = Problems()
     table = Fields(yaml_reader.load(path), f"`{path.name}`", problems)
     table.text("source", required=True)
-    keys = ("strategy", "since", "package", "variable")
-    fact = LegacyKeras(*(table.text(key, required=True) for key in keys))
+    texts = (table.text(key, required=True) for key in ("since", "variable", "message", "hint"))
+    fact = LegacyKeras(table.texts("strategies"), *texts)
     table.finish()
     problems.raise_as(RecipeError)
     return fact

@@ -54,7 +54,8 @@ def run_job(
     if request.picks_launcher:
         facts = planned_image(selection.image, workspace.catalog) if selection else known
         request = local_job.with_default_launcher(request, facts or LaunchImage(image, ""), report)
-    job = local_job.prepare(request, image, workspace.catalog, *framework, report=report)
+    variables = dict(recipe.content.environment) if recipe else {}
+    job = local_job.prepare(request, image, workspace.catalog, *framework, report, variables)
     if limits := _limits(job):
         # Before the image is built
         daemon_info.require(daemon_info.inspect(), *limits)

@@ -81,12 +81,13 @@ def prepare(
     framework: Framework = "",
     version: str = "",
     report: Reporter = print,
+    variables: Mapping[str, str] | None = None,
 ) -> TrainingJob:
     """Check a request and build the job of its hosts, complete except for the image's digest.
 
-    `framework` and `version` are those of the image. Hyperparameters of the distribution override the user's,
-    as in the SDK. Files that are not sent and silent actions of the SDK are reported. Raises UsageError if
-    the request is invalid or its code too big.
+    `framework`, `version` and `variables` are the image's. Hyperparameters of the distribution override the
+    user's, as in the SDK. Files that are not sent and silent actions of the SDK are reported. Raises
+    UsageError if the request is invalid or its code too big.
     """
     code = None
     if request.source_dir:
@@ -112,7 +113,8 @@ def prepare(
     check_channels(channels, groups, findings)
     findings.raise_errors()
     _check_variables(request, groups, findings)
-    context = LaunchContext(groups, framework, version, job.entry_point, environment=job.environment)
+    environment = {**(variables or {}), **job.environment}
+    context = LaunchContext(groups, framework, version, job.entry_point, environment=environment)
     job, warnings = _add_launcher(job, request, code, context)
     script = request.source_dir / request.job.entry_point if request.source_dir else None
     flags = flag_findings(script, job.hyperparameters) if script else ()

@@ -1,4 +1,4 @@
-"""Train with MultiWorkerMirroredStrategy and `fit`. The SageMaker Training Toolkit lists the workers in TF_CONFIG.
+"""Train with MultiWorkerMirroredStrategy and `fit`. The SageMaker toolkit lists the workers in TF_CONFIG.
 
 `fit` of Keras 3 fails on several hosts: start the job with the environment variable TF_USE_LEGACY_KERAS=1.
 """

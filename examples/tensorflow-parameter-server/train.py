@@ -1,7 +1,8 @@
 """Train with parameter servers. The SageMaker Training Toolkit starts one on each host next to this script.
 
 The toolkit sets the roles in TF_CONFIG. It calls the first host `master`, which TensorFlow 2 calls `chief`.
-The other hosts are workers, which serve the chief until it exits.
+The other hosts are workers, which serve the chief until it exits. `fit` of Keras 3 fails with this strategy:
+start the job with the environment variable TF_USE_LEGACY_KERAS=1.
 """
 
 import contextlib
@@ -48,52 +49,25 @@ def is_listening(host, port):
     return False
 
 
-def examples(context):
-    """Return batches for one replica."""
-    x = tf.random.stateless_uniform((256, 8), seed=(1, 2))
-    data = tf.data.Dataset.from_tensor_slices((x, tf.reduce_sum(x, axis=1, keepdims=True) + 1.0))
-    return data.shuffle(256).repeat().batch(32)
-
-
 def train():
     strategy = tf.distribute.ParameterServerStrategy(
         tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(cluster), task_type="chief", task_id=0, rpc_layer="grpc"
         )
     )
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    x = tf.random.stateless_uniform((256, 8), seed=(1, 2))
+    data = tf.data.Dataset.from_tensor_slices((x, tf.reduce_sum(x, axis=1, keepdims=True) + 1.0))
     with strategy.scope():
-        # A worker with several GPUs has a replica on each, and adds the mean of their gradients.
-        mean = tf.VariableAggregation.MEAN
-        weights = tf.Variable(tf.zeros((8, 1)), name="weights", aggregation=mean)
-        offset = tf.Variable(tf.zeros(()), name="offset", aggregation=mean)
-    for variable in (weights, offset):
+        model = tf.keras.Sequential([tf.keras.layers.Input((8,)), tf.keras.layers.Dense(1)])
+        model.compile(optimizer=tf.keras.optimizers.SGD(0.1), loss="mse")
+    history = model.fit(data.shuffle(256).repeat().batch(32), epochs=4, steps_per_epoch=50, verbose=0)
+    for variable in model.trainable_variables:
         print(f"{variable.name} is on {variable.device}", flush=True)
-
-    @tf.function
-    def step(batches):
-        def replica(batch):
-            inputs, targets = batch
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean((inputs @ weights + offset - targets) ** 2)
-            weights_gradient, offset_gradient = tape.gradient(loss, (weights, offset))
-            weights.assign_sub(0.1 * weights_gradient)
-            offset.assign_sub(0.1 * offset_gradient)
-            return loss
-
-        return strategy.reduce("mean", strategy.run(replica, args=(next(batches),)), axis=None)
-
-    @tf.function
-    def worker_examples():
-        return strategy.distribute_datasets_from_function(examples)
-
-    batches = iter(coordinator.create_per_worker_dataset(worker_examples))
-    losses = [coordinator.schedule(step, args=(batches,)) for _ in range(200)]
-    coordinator.join()
-    first, last = (float(loss.fetch()) for loss in (losses[0], losses[-1]))
+    first, last = history.history["loss"][0], history.history["loss"][-1]
     print(f"loss {first:.4f}, {last:.4f} after 200 steps on {len(cluster['worker'])} workers", flush=True)
     assert last < first / 10, "the loss did not fall"
-    result = {"weights": weights.numpy().tolist(), "offset": float(offset.numpy())}
+    weights, offset = (variable.numpy() for variable in model.trainable_variables)
+    result = {"weights": weights.tolist(), "offset": float(offset[0])}
     Path(os.environ["SM_MODEL_DIR"], "weights.json").write_text(json.dumps(result))
 
 

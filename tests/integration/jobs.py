@@ -33,6 +33,7 @@ class Case:
     groups: tuple[Group, ...] = homogeneous()
     distribution: Mapping[str, object] = field(default_factory=dict)
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
     kills: Mapping[str, float | str] = field(default_factory=dict)
     """Hosts that die, or groups whose first host does, and when: seconds, or a text in the log."""
     room: int | None = None
@@ -44,6 +45,8 @@ class Case:
     command: tuple[str, ...] = ()
     processes: int | None = None
     sdk: Path | None = None
+    fails: str = ""
+    """The cause with which the job is known to fail."""
     is_daily: bool = False
     """Run by `./bake test`; `./bake test --release` runs the others."""
 
@@ -57,6 +60,7 @@ def run(workspace: Workspace, name: str, case: Case) -> JobReport:
         entry_point="" if case.command else case.entry_point,
         command=case.command,
         hyperparameters=case.hyperparameters,
+        environment=case.environment,
         channel_directories={name: str(path.resolve()) for name, path in case.channels.items()},
         memory=case.memory,
         deadline=case.deadline,

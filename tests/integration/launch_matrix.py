@@ -44,8 +44,10 @@ LAUNCHERS = {
     "dali": "one process with DALI, PyTorch toolkit",
     "pytorch-groups": "gRPC data service between two groups",
     "tensorflow-groups": "tf.data.service between two groups",
-    "tensorflow-mirrored": "MultiWorkerMirroredStrategy, TensorFlow toolkit",
-    "tensorflow-parameter-server": "parameter servers, TensorFlow toolkit",
+    "tensorflow-mirrored": "MultiWorkerMirroredStrategy with `fit` of Keras 2, TensorFlow toolkit",
+    "tensorflow-mirrored-keras-3": "MultiWorkerMirroredStrategy with `fit` of Keras 3, TensorFlow toolkit",
+    "tensorflow-parameter-server": "parameter servers with `fit` of Keras 2, TensorFlow toolkit",
+    "tensorflow-parameter-server-keras-3": "parameter servers with `fit` of Keras 3, TensorFlow toolkit",
 }
 """The cases of those modules that have a line, by what the page calls them; others show losses."""
 NOT_TESTED = (
@@ -90,7 +92,7 @@ def row(name: str, case: Case, report: JobReport | None = None, why_not: str = "
     columns = line_of(name, case)
     if report is None:
         return Row(*columns, f"not tested: {why_not}")
-    result = "passed" if report.passed else f"failed: {report.reason[:80]}"
+    result = "passed" if report.passed else f"failed: {(report.cause or report.reason)[:80]}"
     _, _, image, example = columns
     return Row(*columns, result, f"{report.seconds:.0f}", f"{datetime.now(UTC).date()}", key(image, example))
 

@@ -172,6 +172,12 @@ PYTORCH_LAUNCHES = {
     ),
 }
 
+MIRRORED = {"multi_worker_mirrored_strategy": {"enabled": True}}
+
+KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"}
+
+KERAS_3_FAILS = "`fit` of Keras 3 does not train on several hosts"
+
 TENSORFLOW_LAUNCHES = {
     "tensorflow-lost": Case(
         "tensorflow-cpu",
@@ -193,13 +199,29 @@ TENSORFLOW_LAUNCHES = {
         EXAMPLES / "tensorflow-parameter-server",
         groups=homogeneous(2),
         distribution={"parameter_server": {"enabled": True}},
+        environment=KERAS_2,
+    ),
+    "tensorflow-parameter-server-keras-3": Case(
+        "tensorflow-cpu",
+        EXAMPLES / "tensorflow-parameter-server",
+        groups=homogeneous(2),
+        distribution={"parameter_server": {"enabled": True}},
+        fails=KERAS_3_FAILS,
     ),
     "tensorflow-mirrored": Case(
         "tensorflow-cpu",
         EXAMPLES / "tensorflow-mirrored",
         groups=homogeneous(2),
-        distribution={"multi_worker_mirrored_strategy": {"enabled": True}},
+        distribution=MIRRORED,
+        environment=KERAS_2,
         is_daily=True,
+    ),
+    "tensorflow-mirrored-keras-3": Case(
+        "tensorflow-cpu",
+        EXAMPLES / "tensorflow-mirrored",
+        groups=homogeneous(2),
+        distribution=MIRRORED,
+        fails=KERAS_3_FAILS,
     ),
 }
 

@@ -739,8 +739,8 @@ def test_keras_3_does_not_fit_on_several_hosts(
             (
                 "`fit` of Keras 3 fails on several hosts with `multi_worker_mirrored_strategy`, in "
                 "TensorFlow 2.16 and newer",
-                f"add `tf_keras=={version}` to `requirements` of the recipe and set `TF_USE_LEGACY_KERAS=1`, "
-                "or train in a loop of your own",
+                f"set `TF_USE_LEGACY_KERAS=1` in the job's environment, with `tf_keras=={version[:4]}.*` "
+                "in the image, or train in a loop of your own",
             )
         ]
         if is_warned

@@ -104,9 +104,9 @@ def test_the_uri_of_an_unknown_image(workspace: Workspace) -> None:
 
 
 LAUNCHERS = ("", "torchrun", "mpirun", "tensorflow", "script")
-STRATEGIES: tuple[dict[str, object], ...] = (
-    *({name: ON} for name in ("mpi", "torch_distributed", "pytorchddp", "parameter_server", "Torchrun", "MPI")),
-    {"multi_worker_mirrored_strategy": ON},
+SIMPLE = ("mpi", "torch_distributed", "pytorchddp", "Torchrun", "MPI", "parameter_server")
+STRATEGIES: tuple[Any, ...] = (
+    *({name: ON} for name in (*SIMPLE, "multi_worker_mirrored_strategy")),
     {"smdistributed": {"dataparallel": ON}},
     {"smdistributed": {"modelparallel": {**ON, "parameters": {}}}, "torch_distributed": ON},
 )
@@ -116,7 +116,8 @@ def test_no_rule_refuses_a_job_for_what_an_unknown_image_may_have(workspace: Wor
     unknown = LaunchImage("ghcr.io/ada/churn:1", "ghcr.io/ada/churn:1", is_known=False)
     newer = {**TENSORFLOW.versions, "smp": "2.8.0", "tensorflow": "2.15.1"}
     known = (PYTORCH, TENSORFLOW, replace(PYTORCH, gpu=False), replace(TENSORFLOW, versions=newer, gpu=False))
-    settings = [*({"launcher": name} for name in LAUNCHERS), *({"distribution": it} for it in STRATEGIES)]
+    settings: list[Any] = [{"launcher": name} for name in LAUNCHERS]
+    settings += ({"distribution": strategies} for strategies in STRATEGIES)
     types = ("ml.c5.xlarge", "ml.p4d.24xlarge", "ml.trn1.32xlarge")
 
     def answer(image: LaunchImage, job: JobSpec) -> set[str]:
