@@ -354,8 +354,9 @@ def read_component(fields: Fields, directory: Path) -> Component:
     smoke = directory / "smoke.py"
     _template(smoke, fields.problems)
     template = _template(directory / "install.j2", fields.problems)
-    specs = [variant.spec for release in releases for variant in release.variants]
-    if "{% block build" not in template and any(spec.lock and not spec.base for spec in specs):
+    specs = [variant.spec for release in releases for variant in release.variants if not variant.spec.base]
+    has_packages = any(spec.lock or any(file.is_wheel for file in spec.artifacts) for spec in specs)
+    if "{% block build" not in template and has_packages:
         template += WHEELS_TEMPLATE
     return Component(
         name=directory.name,

@@ -56,7 +56,7 @@ class Pins:
     files: abc.Mapping[str, Pin]
     """By `Artifact.pin_name`."""
     looked: abc.Mapping[str, str] = field(default_factory=dict)
-    """Where and when the values of other names were looked for."""
+    """Other names, with where and when their values were looked for."""
 
     def __bool__(self) -> bool:
         return bool(self.images or self.files)

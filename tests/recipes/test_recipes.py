@@ -745,3 +745,13 @@ def test_a_neuron_image_is_for_neuroncores_and_not_for_gpus() -> None:
     assert (planned.gpu, planned.neuron_architecture) == (False, ">=2,<5")
     targets = {target.variant.name for target in resolved(planned.name).targets}
     assert targets == {"ml.trn1.32xlarge", "ml.trn2.48xlarge"}
+
+
+def test_every_file_of_a_component_has_a_stage() -> None:
+    missing = {
+        f"{name}: {choice.name}"
+        for name in IMAGES
+        for choice in resolved(name).choices
+        if choice.spec.artifacts and choice.name not in {stage.name for stage in image(name).stages}
+    }
+    assert missing == set()
