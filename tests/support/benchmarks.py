@@ -25,10 +25,10 @@ SHORT_PURE = (
 """Benchmarks whose short run needs no engine, in `tests/test_benchmarks.py`."""
 SHORT_WITH_ENGINE = (
     *("fleet_build", "image_size", "layer_push", "noop_build", "own_code", "pull", "push_sharing"),
-    *("smoke_suite", "builder_faults", "push_faults"),
+    *("smoke_suite", "push_faults"),
 )
 """Benchmarks whose short run `tests/integration/test_benchmarks.py` starts."""
-SHORT_WITHOUT_JSON = ("builder_faults", "push_faults")
+SHORT_WITHOUT_JSON = ("push_faults",)
 """Benchmarks that print their comparison, but write no JSON file by default."""
 CAMPAIGNS = {
     "fill_disks": ("robustness/test_full_disks.py", "integration/test_killed_tasks.py"),
