@@ -331,7 +331,7 @@ class _Record:
     def statuses(self) -> dict[str, Status] | None:
         """Return the statuses; None if a later change of the files might not alter them."""
         code = {f"{parent}/{name}" for parent, _, names in os.walk(_PACKAGE) for name in names}
-        self._read |= {*_LIBRARIES, *(path for path in code if path.endswith((".py", ".json")))}
+        self._read |= {*_LIBRARIES, *(path for path in code if path.endswith((".py", ".json", ".toml")))}
         statuses = {path: _status(path) for path in self._read}
         for path in self._seen - self._read:
             status = _status(path)
