@@ -16,7 +16,7 @@ from bakehouse.registry.manifest import FORMS, content_id, digest_of
 from bakehouse.util import terminal
 from tests.support import plans
 from tests.support.dockerfiles import instructions
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised, refusal
 from tests.support.fake_engine import CONTENT, DIGEST, FakeEngine, Run, image
 from tests.support.layer_archives import Form, Member, config_of, layer, saved
 from tests.support.trees import IMAGE, Tree, templates
@@ -115,10 +115,7 @@ def test_all_layers_below_the_dockerfiles_are_the_bases(tree: Tree) -> None:
 def test_layers_that_do_not_match_the_dockerfile_are_not_guessed(
     tree: Tree, made_by: tuple[str, ...]
 ) -> None:
-    with pytest.raises(EngineError) as caught:
-        layer_names(tree.planned_image(), made_by, templates())
-
-    assert error_text(caught.value) == (
+    assert refusal(EngineError, layer_names, tree.planned_image(), made_by, templates()) == (
         "error: the layers of image `small` in the engine do not match its Dockerfile\n"
         f"  in the engine      {len(made_by)}\n"
         "  in the Dockerfile  3, without those of the base\n"
@@ -191,10 +188,9 @@ def test_a_component_over_its_budget_is_reported_with_its_directories(tree: Tree
     machine = Machine(tmp_path)
     weight = machine.scale.pushed_sizes(built(image))["torch"]
 
-    with pytest.raises(BuildError) as caught:
-        require_budgets(machine.scale, [built(image)])
+    error = raised(BuildError, require_budgets, machine.scale, [built(image)])
 
-    assert error_text(caught.value) == (
+    assert error_text(error) == (
         "error: `torch` of image `small` exceeds its size budget\n"
         "  --> images/small.yaml:5:31\n"
         "   |\n"
@@ -207,21 +203,20 @@ def test_a_component_over_its_budget_is_reported_with_its_directories(tree: Tree
         "\n"
         "hint: run `bake sizes small` for details\n"
     )
-    assert caught.value.exit_code == 5
+    assert error.exit_code == 5
 
 
 def test_an_image_over_its_budget_is_reported_with_its_components(tree: Tree, tmp_path: Path) -> None:
     image = budget(tree, "{image: 0.1 kB}")
     weights = Machine(tmp_path).scale.pushed_sizes(built(image))
 
-    with pytest.raises(BuildError) as caught:
-        require_budgets(Machine(tmp_path).scale, [built(image)])
+    error = raised(BuildError, require_budgets, Machine(tmp_path).scale, [built(image)])
 
     ordered = sorted((name for name in weights if name != "image"), key=lambda name: -weights[name])
     width = max(map(len, ordered))
     rows = "".join(f"  {name.ljust(width)}  {weights[name]} bytes\n" for name in ordered)
-    assert "error: image `small` exceeds its size budget\n" in error_text(caught.value)
-    assert f"\nlargest components as pushed:\n{rows}" in error_text(caught.value)
+    assert "error: image `small` exceeds its size budget\n" in error_text(error)
+    assert f"\nlargest components as pushed:\n{rows}" in error_text(error)
 
 
 def test_what_was_compressed_once_is_not_read_again(tree: Tree, tmp_path: Path) -> None:

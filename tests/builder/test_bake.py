@@ -18,6 +18,7 @@ from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFiles
+from tests.support.errors import raised
 from tests.support.fake_commands import put
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.file_server import required_file
@@ -60,17 +61,15 @@ def build_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bui
 
 def test_an_unavailable_file_fails_only_the_images_that_need_it(build_setup: BuildSetup) -> None:
     build_setup.lose()
-    with pytest.raises(ImagesFailed) as caught:
-        build_setup.bake("one", "two")
-    assert caught.value.images == {"two"}
-    assert caught.value.diagnostics[0].message == "1 file could not be downloaded"
+    error = raised(ImagesFailed, build_setup.bake, "one", "two")
+    assert error.images == {"two"}
+    assert error.diagnostics[0].message == "1 file could not be downloaded"
 
 
 def test_a_file_that_only_other_images_want_says_nothing_of_these(build_setup: BuildSetup) -> None:
     build_setup.lose()
-    with pytest.raises(BuildError) as caught:
-        build_setup.bake("one")
-    assert caught.value.diagnostics[0].message != "1 file could not be downloaded"
+    error = raised(BuildError, build_setup.bake, "one")
+    assert error.diagnostics[0].message != "1 file could not be downloaded"
 
 
 def test_what_was_fetched_is_reported(build_setup: BuildSetup) -> None:

@@ -17,7 +17,6 @@ from bakehouse.builder.disk_estimate import expected_bytes, layer_bytes
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.up_to_date import built_content, kept_layers, record_build
 from bakehouse.catalog.project import HOME, ProjectSettings
-from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.buildx import BakedImage, Target
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, EngineError
@@ -27,6 +26,7 @@ from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.registry.manifest import digest_of
 from bakehouse.util.oci import Digest
 from tests.support import fake_engine, feeds, plans
+from tests.support.errors import raised, refusal
 from tests.support.fake_commands import put
 from tests.support.fake_engine import CONTENT, FakeEngine, Run
 
@@ -157,9 +157,7 @@ def test_an_image_that_differs_is_not_up_to_date(
 
 def test_a_disk_that_is_too_full(bakehouse: Bakehouse) -> None:
     bakehouse.expected = 10**18
-    with pytest.raises(EngineError) as caught:
-        bakehouse.build()
-    lines = failure_text(caught.value.diagnostics[0]).splitlines()
+    lines = refusal(EngineError, bakehouse.build).splitlines()
     assert lines[0] == "error: not enough disk space to build `a`"
     assert lines[1] == "  needed  about 2000000000.00 GB"
     assert lines[2] == "  free    1000.00 GB on the engine's disk"
@@ -186,9 +184,7 @@ def test_what_the_engine_has_needs_no_room(bakehouse: Bakehouse) -> None:
 
 def test_an_image_that_was_removed_meanwhile(bakehouse: Bakehouse) -> None:
     bakehouse.engine.held.clear()
-    with pytest.raises(BuildError) as caught:
-        bakehouse.build()
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(BuildError, bakehouse.build) == (
         """\
 error: image `a` was removed from the engine immediately after its build
 
@@ -232,9 +228,8 @@ def test_all_that_differs_from_what_is_declared_is_reported() -> None:
             raise BuildError(f"`{built.image.name}` is wrong")
 
     built = [replace(fake_engine.built(IMAGE), image=plans.changed(IMAGE, name=name)) for name in "abc"]
-    with pytest.raises(BuildError) as caught:
-        verify_all(built, verify, print)
-    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == ["`a` is wrong", "`c` is wrong"]
+    error = raised(BuildError, verify_all, built, verify, print)
+    assert [diagnostic.message for diagnostic in error.diagnostics] == ["`a` is wrong", "`c` is wrong"]
 
 
 def test_of_images_that_share_layers_the_one_with_the_fewest_parts_is_exported_first() -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.code_copies import require_modes, write_code
-from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BuildError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import Image
+from tests.support.errors import refusal
 from tests.support.trees import IMAGE, Tree
 
 
@@ -48,9 +48,7 @@ def test_a_build_is_refused_where_modes_are_lost(
         # As a file system shows them that has one mode for all files
         path.chmod(mode)
 
-    with pytest.raises(BuildError) as caught:
-        require_modes(image, images, state)
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(BuildError, require_modes, image, images, state) == (
         f"error: `{place}` is on a file system that does not store file modes\n"
         f"  because {reason}\n"
         "\n"

@@ -16,6 +16,7 @@ from bakehouse.errors import Diagnostic, EngineError, PublishError
 from bakehouse.registry.layer_cache import CompressedLayer, LayerCache
 from bakehouse.registry.manifest import DOCKER_MANIFEST, FORMS, GZIP_LAYER, content_id, digest_of, unfit
 from bakehouse.util.file_lock import exclusive
+from tests.support.errors import raised
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
 from tests.support.layer_archives import Form, Member, config_of, layer, saved
 
@@ -120,9 +121,8 @@ def test_an_image_that_is_gone_is_reported(tmp_path: Path) -> None:
         def image(self, reference: str) -> StoredImage | None:
             return None
 
-    with pytest.raises(PublishError) as caught:
-        Packer(Empty(), tmp_path).pack(BUILT, FORMS["docker"], messages().append)
-    assert caught.value.diagnostics == (
+    error = raised(PublishError, Packer(Empty(), tmp_path).pack, BUILT, FORMS["docker"], messages().append)
+    assert error.diagnostics == (
         Diagnostic(
             f"the engine no longer has the tested image {BUILT.digest[:19]}",
             hint="run `bake release mpi-cpu`",
@@ -133,9 +133,8 @@ def test_an_image_that_is_gone_is_reported(tmp_path: Path) -> None:
 def test_another_image_under_the_same_digest_is_reported(tmp_path: Path) -> None:
     engine = Engine()
     engine.archives[DIGEST] = saved(LAYERS[:1])
-    with pytest.raises(EngineError) as caught:
-        Packer(engine, tmp_path).pack(BUILT, FORMS["docker"], messages().append)
-    assert caught.value.diagnostics == (
+    error = raised(EngineError, Packer(engine, tmp_path).pack, BUILT, FORMS["docker"], messages().append)
+    assert error.diagnostics == (
         Diagnostic(
             "the engine exported a different image than mpi-cpu",
             facts=(("built", BUILT.digest), ("exported", digest_of(config_of(LAYERS[:1])))),

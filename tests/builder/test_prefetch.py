@@ -29,6 +29,7 @@ from bakehouse.util.oci import Digest, Sha256
 from bakehouse.util.terminal import Redrawn
 from tests.support import fake_engine, plans
 from tests.support.apt_configuration import AptConfiguration
+from tests.support.errors import refusal
 from tests.support.file_server import FileServer, serving
 from tests.support.planned_stages import (
     ARCHIVE,
@@ -191,9 +192,7 @@ hint: copy them into a directory and add the directory to `mirrors` in [tool.bak
 
 def test_files_without_sha256_are_rejected(machine: Gathering) -> None:
     machine.images = [an_image("one", stage("a", artifacts=(machine.archive(None),)))]
-    with pytest.raises(UsageError) as caught:
-        machine.fetch()
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(UsageError, machine.fetch) == (
         """\
 error: the sha256 of 1 file is unknown
 
@@ -209,9 +208,7 @@ def test_without_a_network_what_is_missing_is_named_before_the_build(
     machine: Gathering, tmp_path: Path
 ) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
-    with pytest.raises(BuildError) as caught:
-        machine.fetch(offline=True, source=str(tmp_path))
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(BuildError, machine.fetch, offline=True, source=str(tmp_path)) == (
         f"""\
 error: 4 files or bases of the build are missing on this machine
 
@@ -433,9 +430,7 @@ def test_two_names_of_the_same_bytes_are_two_files_of_a_directory(machine: Gathe
 def test_a_local_storage_error_is_not_blamed_on_the_source(machine: Gathering, tmp_path: Path) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(BuildError) as caught:
-        machine.fetch()
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(BuildError, machine.fetch) == (
         f"""\
 error: 3 files could not be stored on this machine
   because `{tmp_path}/cache` is a file, not a directory

@@ -13,6 +13,7 @@ from bakehouse.engine.buildkit_errors import EngineGone
 from bakehouse.engine.buildx import BakedImage
 from bakehouse.errors import EngineError
 from bakehouse.util.oci import Digest
+from tests.support.errors import raised
 from tests.support.fake_commands import put
 
 BAKED = {"a": BakedImage(Digest("sha256:aa"), Digest("sha256:ac"))}
@@ -79,10 +80,7 @@ def test_a_builder_that_was_down_continues_if_no_other_is_left() -> None:
 def test_no_builder_is_available() -> None:
     farm = Farm("far near", [], down="far near")
 
-    with pytest.raises(EngineError) as failed:
-        farm.run()
-
-    assert [diagnostic.message for diagnostic in failed.value.diagnostics] == [
+    assert [diagnostic.message for diagnostic in raised(EngineError, farm.run).diagnostics] == [
         "builder node `far0` does not run",
         "builder node `near0` does not run",
     ]

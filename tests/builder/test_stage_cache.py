@@ -13,7 +13,7 @@ from bakehouse.errors import BuildError, PublishError
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.util.oci import Digest
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 
 TEXT = "FROM base AS tools\nRUN a\nRUN b\nFROM tools AS own\nRUN {}\nFROM base\nCOPY --link --from=own / /\n"
 REFERENCE = "registry.example/team/cache"
@@ -196,10 +196,7 @@ def test_a_registry_that_does_not_delete_is_named(
 
     monkeypatch.setattr(Repository, "delete", delete)
 
-    with pytest.raises(PublishError) as caught:
-        remove_unused(ProjectSettings(tmp_path, ()), REFERENCE, set())
-
-    assert error_text(caught.value) == (
+    assert refusal(PublishError, remove_unused, ProjectSettings(tmp_path, ()), REFERENCE, set()) == (
         "error: cannot remove stages from the build cache `registry.example/team/cache`\n"
         "  answer  HTTP 405: The operation is unsupported\n"
         "\n"

@@ -16,6 +16,7 @@ from bakehouse.engine.buildkit_events import Step
 from bakehouse.errors import BuildError, Diagnostic
 from bakehouse.plan.model import RegistryBase
 from tests.support import fake_engine, feeds, plans
+from tests.support.errors import raised
 from tests.support.fake_commands import put
 from tests.support.fake_engine import FakeEngine, Run
 
@@ -160,9 +161,6 @@ def test_a_failure_before_the_first_step_of_the_stage_is_raised(
 ) -> None:
     project.fails(0, stage, position)
 
-    with pytest.raises(BuildError) as failed:
-        build_stage(IMAGE, "metis", "shell:1", project.context)
-
-    [diagnostic] = failed.value.diagnostics
+    [diagnostic] = raised(BuildError, build_stage, IMAGE, "metis", "shell:1", project.context).diagnostics
     assert diagnostic.hint == hint
     assert len(project.calls) == 1

@@ -29,6 +29,7 @@ from bakehouse.plan.required_imports import RequiredImport
 from bakehouse.util.oci import Digest
 from tests.support import plans
 from tests.support.catalogs import own_file
+from tests.support.errors import raised
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
 
 LOG = Path("components.log")
@@ -318,10 +319,9 @@ def test_what_a_component_brings_is_compared_as_exactly_as_it_answers(tmp_path: 
     }
     engine = FakeEngine(lambda spec: Run(prints=lines(record)))
 
-    with pytest.raises(BuildError) as caught:
-        verify.verify_image(engine, image(parts=parts), DIGEST, tmp_path)
+    error = raised(BuildError, verify.verify_image, engine, image(parts=parts), DIGEST, tmp_path)
 
-    [wrong] = caught.value.diagnostics
+    [wrong] = error.diagnostics
     assert wrong.message == "`nccl` in image `mpi-cpu` does not have the declared version"
     assert ("declared", "2.29.7") in wrong.facts
     assert ("installed", "2.29.3") in wrong.facts
@@ -332,10 +332,9 @@ def test_another_version_than_declared_is_an_error(tmp_path: Path) -> None:
     part = InstalledComponent("torch", "2.13.0", "", smoke)
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "torch", "installed": "2.12.1"})))
 
-    with pytest.raises(BuildError) as caught:
-        verify.verify_image(engine, image("pytorch-cpu", (part,)), DIGEST, tmp_path)
+    error = raised(BuildError, verify.verify_image, engine, image("pytorch-cpu", (part,)), DIGEST, tmp_path)
 
-    assert failure_text(caught.value.diagnostics[0]) == dedent(f"""\
+    assert failure_text(error.diagnostics[0]) == dedent(f"""\
         error: `torch` in image `pytorch-cpu` does not have the declared version
           image      pytorch-cpu sha256:4f4f4f4f4f4f
           declared   2.13.0
@@ -456,14 +455,13 @@ def test_conflicts_within_a_vendor_s_base_are_not_the_image_s(
     installed_package(tmp_path / "site", "ours", "1.0", "theirs>1")
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists/requirements").write_text("20 /opt/site/ours-1.0.dist-info/METADATA\n")
-    with pytest.raises(AssertionError) as caught:
-        contents.check_packages_fit_together()
+    error = raised(AssertionError, contents.check_packages_fit_together)
     (tmp_path / "lists/python").write_text("20 /opt/venv/bin/python\n")
     with pytest.raises(AssertionError) as all_of_them:
         contents.check_packages_fit_together()
 
-    assert str(caught.value) == "ours 1.0 has requirement theirs>1, but you have theirs 1.0"
-    assert str(all_of_them.value) == f"{caught.value} (and 1 more)"
+    assert str(error) == "ours 1.0 has requirement theirs>1, but you have theirs 1.0"
+    assert str(all_of_them.value) == f"{error} (and 1 more)"
 
 
 def test_a_file_in_two_layers_of_one_component_has_one_owner(
@@ -620,10 +618,9 @@ def test_an_empty_licence_text_fails_the_check(tmp_path: Path, monkeypatch: pyte
     contents.check_licence_texts_are_there()
 
     (tmp_path / "metis").write_text("0 /usr/share/doc/metis/copyright\n")
-    with pytest.raises(AssertionError) as caught:
-        contents.check_licence_texts_are_there()
+    error = raised(AssertionError, contents.check_licence_texts_are_there)
 
-    assert str(caught.value) == "/usr/share/doc/metis/copyright contains no licence text"
+    assert str(error) == "/usr/share/doc/metis/copyright contains no licence text"
 
 
 def test_licence_texts_of_sources_are_joined(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bakehouse.catalog.apt_lock import AptLock, Deb, NotLocked, apt_locks, stanzas, written
 from bakehouse.errors import RecipeError
-from tests.support.errors import error_text
+from tests.support.errors import raised, refusal
 from tests.support.locked_debian import PACKAGES, index, stanza
 
 BASE = ["apt", "base-files", "dpkg", "gpgv", "libc6", "libgcc-s1"]
@@ -26,9 +26,7 @@ def names(debs: tuple[Deb, ...]) -> list[str]:
 
 
 def mistake(lock: AptLock) -> str:
-    with pytest.raises(RecipeError) as caught:
-        lock.base([])
-    return error_text(caught.value)
+    return refusal(RecipeError, lock.base, [])
 
 
 def test_every_base_has_what_is_essential_or_required_and_apt(tmp_path: Path) -> None:
@@ -74,9 +72,8 @@ def test_a_file_is_known_by_its_name_sum_size_and_path(tmp_path: Path) -> None:
     ("package", "missing"), [("vim", ("vim", "")), ("gcc-12=11.0", ("gcc-12=11.0", "12.2"))]
 )
 def test_what_is_not_locked_is_named(tmp_path: Path, package: str, missing: tuple[str, str]) -> None:
-    with pytest.raises(NotLocked) as caught:
-        locked(tmp_path).install([package], on=())
-    assert (caught.value.asked, caught.value.locked) == missing
+    error = raised(NotLocked, locked(tmp_path).install, [package], on=())
+    assert (error.asked, error.locked) == missing
 
 
 def test_the_version_that_is_asked_for_may_be_the_locked_one(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from bakehouse.catalog.apt_lock import NotLocked
 from bakehouse.catalog.base_image_lock import BaseLock, file_of, read_locks
 from bakehouse.errors import RecipeError
-from tests.support.errors import error_text
+from tests.support.errors import raised, refusal
 from tests.support.locked_debian import stanza
 
 PINNED = f"nvidia/cuda:12.8.1-base@sha256:{'ab' * 32}"
@@ -38,9 +38,7 @@ def read(directory: Path, text: str = LOCK) -> BaseLock:
 
 
 def lock_error(directory: Path, text: str) -> str:
-    with pytest.raises(RecipeError) as caught:
-        read(directory, text).adds(["gcc"])
-    return error_text(caught.value)
+    return refusal(RecipeError, lambda: read(directory, text).adds(["gcc"]))
 
 
 def test_a_step_is_found_by_what_it_asks_for_in_any_order(tmp_path: Path) -> None:
@@ -56,9 +54,7 @@ def test_a_file_is_known_by_where_apt_found_it(tmp_path: Path) -> None:
 
 
 def test_all_unlocked_packages_are_reported(tmp_path: Path) -> None:
-    with pytest.raises(NotLocked) as caught:
-        read(tmp_path).adds(["vim", "gcc"])
-    assert caught.value.asked == "gcc vim"
+    assert raised(NotLocked, read(tmp_path).adds, ["vim", "gcc"]).asked == "gcc vim"
 
 
 def test_a_lock_is_found_by_its_base_with_the_digest(tmp_path: Path) -> None:
@@ -88,9 +84,7 @@ def test_all_locks_without_a_base_are_reported(tmp_path: Path) -> None:
     lock_error(tmp_path, LOCK.replace("Base:", "Based:"))
     directory = tmp_path / "apt/bases"
     (directory / "empty-12345678.packages").write_text("# nothing\n")
-    with pytest.raises(RecipeError) as caught:
-        read_locks([tmp_path])
-    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+    assert [diagnostic.message for diagnostic in raised(RecipeError, read_locks, [tmp_path]).diagnostics] == [
         "`empty-12345678.packages` is empty",
         "a lock of a base begins with `Base: <reference>@sha256:<64 hex digits>`",
     ]

@@ -18,7 +18,7 @@ from bakehouse.lock.build_backend import index_with_backends
 from bakehouse.lock.python import Index
 from bakehouse.plan.workspace import open_workspace
 from bakehouse.trust.policy import require_consent
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised
 from tests.support.trees import Tree
 
 KMS = "awskms:///arn:aws:kms:eu-west-1:123456789012:key/abc"
@@ -172,9 +172,7 @@ def test_a_repository_can_tighten_a_policy_and_weaken_it_with_consent(
         require_consent(changed)
         assert "policy" in machine.find(POLICY).unconfirmed
         return
-    with pytest.raises(TrustError) as caught:
-        require_consent(changed)
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(TrustError, require_consent, changed).diagnostics
     assert effect in [reason.text for reason in diagnostic.reasons]
     [variable, value] = str(diagnostic.hint).split()[11].split("=")
     assert machine.find(POLICY.replace(old, new), **{variable: value}).unconfirmed == {}

@@ -7,6 +7,7 @@ from bakehouse.catalog.instance_gpus import FILE, InstanceGpus, find_gpus, is_wi
 from bakehouse.catalog.instance_types import gpus_text
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan.workspace import open_workspace
+from tests.support.errors import raised
 
 AMPERE = InstanceGpus("ml.p4d.24xlarge", gpu=True, architecture="8.0")
 TRAINIUM = InstanceGpus("ml.trn1.32xlarge", gpu=False, neuron_architecture="2")
@@ -40,9 +41,7 @@ def test_what_is_known_of_a_type() -> None:
     ],
 )
 def test_types_that_no_image_is_for(name: str, message: str, hint: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        find_gpus(name)
-    assert caught.value.diagnostics == (Diagnostic(message, hint=hint),)
+    assert raised(UsageError, find_gpus, name).diagnostics == (Diagnostic(message, hint=hint),)
 
 
 def test_a_type_without_recorded_gpus_suits_no_image(monkeypatch: pytest.MonkeyPatch) -> None:

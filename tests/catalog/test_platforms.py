@@ -1,9 +1,8 @@
 """Platforms of recipes, components and instance types."""
 
-import pytest
-
 from bakehouse.catalog.component import Variant
 from bakehouse.errors import Diagnostic, RecipeError
+from tests.support.errors import raised
 from tests.support.trees import COMPONENTS, Tree
 
 HEAD = "summary: A small image\nbase: debian\n"
@@ -21,16 +20,12 @@ releases:
 
 def refusals(tree: Tree, text: str) -> list[tuple[str, str]]:
     tree.image(HEAD + text)
-    with pytest.raises(RecipeError) as caught:
-        tree.recipes()
-    return [(each.message, each.hint) for each in caught.value.diagnostics]
+    return [(each.message, each.hint) for each in raised(RecipeError, tree.recipes).diagnostics]
 
 
 def mistakes(tree: Tree, component: str) -> tuple[Diagnostic, ...]:
     tree.component("tool", component)
-    with pytest.raises(RecipeError) as caught:
-        tree.catalog()
-    return caught.value.diagnostics
+    return raised(RecipeError, tree.catalog).diagnostics
 
 
 def builds(tree: Tree, component: str) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.errors import Location, RecipeError
 from tests.support.data import text_of
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised, refusal
 from tests.support.trees import Tree
 
 OWN = text_of(__file__, "own")
@@ -110,10 +110,7 @@ def test_the_environment_wins_over_the_file(own: Tree) -> None:
     "text", ["fifty", "0", "65536", "-1", "5050.0", "\u0665", "99999999999999999999", " 5"]
 )
 def test_a_port_from_the_environment_is_checked(text: str, empty: Tree) -> None:
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {"BAKEHOUSE_REGISTRY_PORT": text})
-
-    assert error_text(caught.value) == (
+    assert refusal(RecipeError, project.find, empty.root, {"BAKEHOUSE_REGISTRY_PORT": text}) == (
         f"error: `BAKEHOUSE_REGISTRY_PORT` is `{text}`; it must be a port number, from 1 to 65535\n"
     )
 
@@ -161,10 +158,9 @@ def test_a_project_commits_all_images_or_those_that_it_names(empty: Tree) -> Non
     ]
 
     empty.write("pyproject.toml", '[tool.bakehouse]\ncommit = ["a b"]\n')
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
-    assert "`commit` in [tool.bakehouse] has an invalid item: `a b`" in error_text(caught.value)
-    assert "hint: use a name or a glob of images, such as `churn-*`" in error_text(caught.value)
+    error = raised(RecipeError, project.find, empty.root, {})
+    assert "`commit` in [tool.bakehouse] has an invalid item: `a b`" in error_text(error)
+    assert "hint: use a name or a glob of images, such as `churn-*`" in error_text(error)
 
 
 def test_settings_of_the_checkout_hold_in_other_directories(empty: Tree) -> None:
@@ -227,10 +223,9 @@ def test_a_team_s_ledger_is_in_s3(empty: Tree) -> None:
 def test_an_invalid_s3_url_is_refused(empty: Tree, address: str) -> None:
     empty.write("pyproject.toml", f'[tool.bakehouse]\nledger = "{address}"\n')
 
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
+    error = raised(RecipeError, project.find, empty.root, {})
 
-    assert f"`ledger` in [tool.bakehouse] is invalid: `{address}`" in error_text(caught.value)
+    assert f"`ledger` in [tool.bakehouse] is invalid: `{address}`" in error_text(error)
 
 
 def test_the_variable_replaces_the_build_cache_of_the_settings(empty: Tree) -> None:
@@ -246,10 +241,7 @@ def test_the_variable_replaces_the_build_cache_of_the_settings(empty: Tree) -> N
 def test_a_build_cache_is_a_host_and_a_repository(empty: Tree, reference: str) -> None:
     empty.write("pyproject.toml", f'[tool.bakehouse]\nbuild_cache = "{reference}"\n')
 
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
-
-    text = error_text(caught.value)
+    text = refusal(RecipeError, project.find, empty.root, {})
     assert f"`build_cache` in [tool.bakehouse] is invalid: `{reference}`" in text
     assert "hint: use a host and a repository, such as `registry.example/team/build-cache`" in text
 
@@ -269,10 +261,7 @@ def test_a_build_cache_is_a_host_and_a_repository(empty: Tree, reference: str) -
 )
 def test_names_in_policies_have_no_wildcards(empty: Tree, key: str, value: str, hint: str) -> None:
     empty.write("pyproject.toml", f'[tool.bakehouse]\n{key} = "{value}"\n')
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
-
-    [mistake] = caught.value.diagnostics
+    [mistake] = raised(RecipeError, project.find, empty.root, {}).diagnostics
     assert mistake.message == f"`{key}` in [tool.bakehouse] is invalid: `{value}`"
     assert (mistake.location and mistake.location.line, mistake.hint) == (2, hint)
 
@@ -291,10 +280,7 @@ def test_a_mistake_in_the_name_of_a_table_is_at_its_header(empty: Tree) -> None:
         "pyproject.toml",
         '[tool.bakehouse.registries.a]\nhost = "r.example"\n[tool.bakehouse.registries."B b"]\n',
     )
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
-
-    [mistake] = caught.value.diagnostics
+    [mistake] = raised(RecipeError, project.find, empty.root, {}).diagnostics
     assert mistake.message == "`B b` is not a registry name"
     assert mistake.location
     assert (mistake.location.line, mistake.location.column) == (3, 29)
@@ -358,48 +344,37 @@ def test_a_state_that_a_commit_can_contain_is_not_read(
 def test_settings_that_python_cannot_read(empty: Tree, value: str, problem: str) -> None:
     empty.write("pyproject.toml", f"[tool.bakehouse]\nregion = {value}\n")
 
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
-
-    assert f"cannot read `pyproject.toml`: {problem}" in error_text(caught.value)
+    assert f"cannot read `pyproject.toml`: {problem}" in refusal(RecipeError, project.find, empty.root, {})
 
 
 @pytest.mark.parametrize("price", ["inf", "nan", "-1", "0", "true", '"1"', "9" * 400])
 def test_a_price_is_a_number_above_0(empty: Tree, price: str) -> None:
     empty.write("pyproject.toml", f'[tool.bakehouse.prices]\n"ml.m5.xlarge" = {price}\n')
 
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
+    error = raised(RecipeError, project.find, empty.root, {})
 
-    assert "`ml.m5.xlarge` in [tool.bakehouse.prices] must be a number above 0" in error_text(caught.value)
+    assert "`ml.m5.xlarge` in [tool.bakehouse.prices] must be a number above 0" in error_text(error)
 
 
 @pytest.mark.parametrize("name", ["--help", "a b", "$(id)", ""])
 def test_a_builder_has_a_name_of_buildx(empty: Tree, name: str) -> None:
     empty.write("pyproject.toml", f'[tool.bakehouse]\nbuilders = ["{name}"]\n')
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
-
-    assert error_text(caught.value).startswith(
+    assert refusal(RecipeError, project.find, empty.root, {}).startswith(
         f"error: `builders` in [tool.bakehouse] has an invalid item: `{name}`\n  --> pyproject.toml:2:1\n"
     )
 
 
 def test_a_line_separator_in_a_string_is_not_a_line_of_the_file(empty: Tree) -> None:
     empty.write("pyproject.toml", '[tool.bakehouse]\nca = "\u2028"\nbuilders = ["-"]\n')
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
-
-    assert "  --> pyproject.toml:3:1\n" in error_text(caught.value)
+    assert "  --> pyproject.toml:3:1\n" in refusal(RecipeError, project.find, empty.root, {})
 
 
 @pytest.mark.parametrize("text", ["a\\u2028b", "a\\u0085b", "a\\u0000b"])
 def test_a_command_of_pipelines_has_one_line(empty: Tree, text: str) -> None:
     empty.write("pyproject.toml", f'[tool.bakehouse.ci]\ntest = "{text}"\n')
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
+    error = raised(RecipeError, project.find, empty.root, {})
 
-    assert "error: `test` in [tool.bakehouse.ci] is invalid: " in error_text(caught.value)
+    assert "error: `test` in [tool.bakehouse.ci] is invalid: " in error_text(error)
 
 
 def test_a_key_that_is_given_twice_is_shown_at_both_places(tmp_path: Path) -> None:
@@ -428,9 +403,8 @@ def test_jobs_are_tables_by_name(tmp_path: Path) -> None:
     assert project.find(tmp_path).jobs == {"nightly": {"max_run": 2}}
 
     path.write_text('[tool.bakehouse.jobs]\na = 1\n"b.yaml" = {}\n')
-    with pytest.raises(RecipeError) as caught:
-        project.find(tmp_path)
-    assert [(mistake.message, mistake.hint) for mistake in caught.value.diagnostics] == [
+    error = raised(RecipeError, project.find, tmp_path)
+    assert [(mistake.message, mistake.hint) for mistake in error.diagnostics] == [
         ("`a` in [tool.bakehouse.jobs] must be a table", ""),
         (
             "`b.yaml` in [tool.bakehouse.jobs] is not a valid name of a job",
@@ -443,9 +417,7 @@ def test_mirrors_of_debian_are_urls(empty: Tree) -> None:
     empty.write(
         "pyproject.toml", '[tool.bakehouse]\ndebian_mirrors = ["https://mirror.example/debian", "/srv"]\n'
     )
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(RecipeError, project.find, empty.root, {}).diagnostics
     assert (diagnostic.message, diagnostic.hint) == (
         "`debian_mirrors` in [tool.bakehouse] has an invalid item: `/srv`",
         "use the root URL of an archive, such as `https://mirror.example/debian`",
@@ -472,24 +444,22 @@ def test_the_state_of_a_user_is_in_xdg_directories(empty: Tree) -> None:
 def test_code_is_for_version_2_or_3_of_the_sdk(empty: Tree, version: str) -> None:
     empty.write("pyproject.toml", f"[tool.bakehouse]\nsagemaker_sdk = {version}\n")
 
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
+    error = raised(RecipeError, project.find, empty.root, {})
 
-    assert "`sagemaker_sdk` in [tool.bakehouse] must be 2 or 3" in error_text(caught.value)
+    assert "`sagemaker_sdk` in [tool.bakehouse] must be 2 or 3" in error_text(error)
 
 
 def test_a_version_that_the_project_does_not_work_with_is_the_first_mistake(empty: Tree) -> None:
     path = empty.root / "pyproject.toml"
     empty.write("pyproject.toml", '[tool.bakehouse]\nrequires = ">=99,<100"\nnew_key = 1\n')
 
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
+    error = raised(RecipeError, project.find, empty.root, {})
 
     message = f"this project requires Bakehouse >=99,<100, and this is Bakehouse {__version__}"
-    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [message]
-    assert caught.value.diagnostics[0].hint == "install a version that satisfies it, or change `requires`"
-    assert caught.value.diagnostics[0].location == Location(path, 2, 1, 8, 'requires = ">=99,<100"')
-    assert caught.value.exit_code == 2
+    assert [diagnostic.message for diagnostic in error.diagnostics] == [message]
+    assert error.diagnostics[0].hint == "install a version that satisfies it, or change `requires`"
+    assert error.diagnostics[0].location == Location(path, 2, 1, 8, 'requires = ">=99,<100"')
+    assert error.exit_code == 2
 
 
 @pytest.mark.parametrize("text", ["", ">=0.1", f"=={__version__}", "<99"])
@@ -509,10 +479,7 @@ def test_a_version_that_the_project_works_with_is_accepted(empty: Tree, text: st
 def test_a_requirement_that_is_not_a_specifier_is_a_mistake(empty: Tree, value: str, message: str) -> None:
     empty.write("pyproject.toml", f"[tool.bakehouse]\nrequires = {value}\n")
 
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
-
-    assert caught.value.diagnostics[0].message == message
+    assert raised(RecipeError, project.find, empty.root, {}).diagnostics[0].message == message
 
 
 ECR_EU, ECR_US = (f"111122223333.dkr.ecr.{region}.amazonaws.com" for region in ("eu-west-1", "us-east-1"))

@@ -11,7 +11,7 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Content, Recipe, load_recipes, read_recipes
 from bakehouse.errors import RecipeError
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised
 from tests.support.trees import IMAGE, SHA, Tree
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
@@ -28,9 +28,7 @@ def content(tree: Tree, text: str) -> Content:
 
 def refusal(tree: Tree, text: str) -> str:
     tree.image(HEAD + text)
-    with pytest.raises(RecipeError) as caught:
-        tree.recipes()
-    return caught.value.diagnostics[0].message
+    return raised(RecipeError, tree.recipes).diagnostics[0].message
 
 
 def test_a_recipe_says_what_an_image_is_made_of(tree: Tree) -> None:
@@ -174,10 +172,7 @@ def test_a_mapping_of_packages_without_a_manager_has_no_names_for_it(tree: Tree)
 
 
 def test_a_name_that_only_dnf_accepts_needs_a_list_of_its_own(tree: Tree) -> None:
-    with pytest.raises(RecipeError) as caught:
-        content(tree, "packages: [SDL2]\n")
-
-    text = error_text(caught.value)
+    text = error_text(raised(RecipeError, content, tree, "packages: [SDL2]\n"))
     assert text.startswith("error: `SDL2` is not a valid package name\n")
     assert "hint: write `packages: {dnf: [SDL2]}`\n" in text
 
@@ -194,10 +189,9 @@ def test_a_name_that_only_dnf_accepts_needs_a_list_of_its_own(tree: Tree) -> Non
     ],
 )
 def test_invalid_packages_are_refused(tree: Tree, packages: str, message: str) -> None:
-    with pytest.raises(RecipeError) as caught:
-        content(tree, f"packages: {packages}\n")
+    error = raised(RecipeError, content, tree, f"packages: {packages}\n")
 
-    assert error_text(caught.value).startswith(f"error: {message}\n")
+    assert error_text(error).startswith(f"error: {message}\n")
 
 
 def test_environment_and_steps_are_kept_as_written(tree: Tree) -> None:

@@ -5,7 +5,7 @@ import pytest
 from bakehouse.errors import RecipeError
 from bakehouse.plan.model import RegistryBase
 from bakehouse.plan.planner import make_plan
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 from tests.support.trees import Tree, templates
 
 BASE = """\
@@ -43,10 +43,7 @@ def test_without_a_region_it_is_the_first(regions: Tree) -> None:
 
 
 def test_a_region_that_has_no_registry(regions: Tree) -> None:
-    with pytest.raises(RecipeError) as caught:
-        base_in(regions, "eu-west-2")
-
-    text = error_text(caught.value)
+    text = refusal(RecipeError, base_in, regions, "eu-west-2")
     assert "`vendor` is not available in region `eu-west-2`" in text
     assert "small.yaml:2" in text
     assert "vendor/component.yaml:3" in text

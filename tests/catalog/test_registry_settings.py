@@ -10,6 +10,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.registry_settings import CREATE, KEYS, Creation, RegistrySettings
 from bakehouse.errors import RecipeError
 from tests.support.data import text_of
+from tests.support.errors import raised
 from tests.support.trees import Tree
 
 TEAM = text_of(__file__, "team")
@@ -112,20 +113,16 @@ def test_a_mistake_is_reported_with_its_location(
     lines: str, position: tuple[int, int], message: str, hint: str, empty: Tree
 ) -> None:
     start = '[tool.bakehouse.registries.team]\naccount = "123456789012"\nregions = ["eu-west-1"]\n'
-    with pytest.raises(RecipeError) as caught:
-        read(empty, f"{start}{lines}\n")
-
-    diagnostic = caught.value.diagnostics[0]
+    diagnostic = raised(RecipeError, read, empty, f"{start}{lines}\n").diagnostics[0]
     assert (diagnostic.message, diagnostic.hint) == (message.format("tool.bakehouse.registries.team"), hint)
     assert diagnostic.location
     assert (diagnostic.location.line, diagnostic.location.column) == position
 
 
 def test_a_table_that_names_no_registry(empty: Tree) -> None:
-    with pytest.raises(RecipeError) as caught:
-        read(empty, '[tool.bakehouse.registries.team]\nprefix = "team"\n')
+    error = raised(RecipeError, read, empty, '[tool.bakehouse.registries.team]\nprefix = "team"\n')
 
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = error.diagnostics
     assert diagnostic.message == "[tool.bakehouse.registries.team] needs `account`, `role` or `host`"
     assert diagnostic.location
     assert (diagnostic.location.line, diagnostic.location.column) == (1, 28)
@@ -151,9 +148,7 @@ def test_a_lifecycle_policy_may_expire_untagged_images_alone(empty: Tree) -> Non
     assert read(empty, table)["team"].create.lifecycle == empty.root / "policy.json"
 
     empty.write("policy.json", json.dumps({"rules": [{**rule, "selection": {**days, "tagStatus": "any"}}]}))
-    with pytest.raises(RecipeError) as caught:
-        read(empty, table)
-    assert caught.value.diagnostics[0].message == (
+    assert raised(RecipeError, read, empty, table).diagnostics[0].message == (
         "`policy.json` has a rule for any images, which would expire released images"
     )
 

@@ -14,6 +14,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import Location, RecipeError
 from bakehouse.util.git import GitSource
 from tests.support.data import text_of
+from tests.support.errors import raised
 from tests.support.wheels import wheel
 
 
@@ -30,9 +31,7 @@ def read(directory: Path, text: str | bytes) -> Requirements:
 
 
 def mistake(directory: Path, text: str | bytes) -> str:
-    with pytest.raises(RecipeError) as caught:
-        read(directory, text)
-    return "\n".join(map(failure_text, caught.value.diagnostics))
+    return "\n".join(map(failure_text, raised(RecipeError, read, directory, text).diagnostics))
 
 
 def test_comments_and_empty_lines_are_left_out(directory: Path) -> None:
@@ -271,10 +270,7 @@ def test_dependencies_of_a_project_have_their_lines(directory: Path) -> None:
 )
 def test_mistakes_in_a_project_file(directory: Path, text: str, message: str, hint: str) -> None:
     extras = ("trian",) if "trian" in message else ()
-    with pytest.raises(RecipeError) as caught:
-        project(directory, text, extras=extras)
-
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(RecipeError, project, directory, text, extras=extras).diagnostics
     assert diagnostic.message.startswith(message)
     assert diagnostic.hint == hint
 

@@ -12,7 +12,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes, read_recipes
 from bakehouse.catalog.secrets import Secret, kind_of_secret, secret_in, secret_in_file
 from bakehouse.errors import RecipeError
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 from tests.support.own_recipes import catalog
 from tests.support.trees import Tree
 
@@ -51,10 +51,7 @@ def test_secrets_are_known_by_name_form_and_entropy(name: str, value: str, kind:
 
 def test_a_secret_is_refused_without_repeating_it(tree: Tree) -> None:
     tree.image(f"summary: x\nbase: debian\nenvironment:\n  A: b\n  KEY: {KEY}\n")
-    with pytest.raises(RecipeError) as caught:
-        tree.recipes()
-
-    text = error_text(caught.value)
+    text = refusal(RecipeError, tree.recipes)
     assert text.startswith(
         "error: `KEY` in `environment` looks like an AWS access key; "
         "everybody who pulls the image can read it\n"
@@ -75,10 +72,7 @@ def test_a_secret_is_refused_without_repeating_it(tree: Tree) -> None:
 )
 def test_a_secret_in_a_step_is_refused_without_repeating_it(tree: Tree, step: str, kind: str) -> None:
     tree.image(f"summary: x\nbase: debian\nrun:\n  - {step}\n")
-    with pytest.raises(RecipeError) as caught:
-        tree.recipes()
-
-    assert error_text(caught.value) == (
+    assert refusal(RecipeError, tree.recipes) == (
         f"error: a step of `run` contains {kind}; everybody who pulls the image can read it\n"
         "  --> images/small.yaml:4:5\n"
         "\n"

@@ -13,7 +13,7 @@ from bakehouse.catalog.trim import path_pattern, trim_choices
 from bakehouse.errors import RecipeError
 from tests.support import own_recipes
 from tests.support.data import text_of
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised
 from tests.support.trees import IMAGE, Tree
 
 TORCH = text_of(__file__, "torch")
@@ -156,7 +156,6 @@ def test_evidence_is_from_cpus_by_default() -> None:
 
 def test_one_kind_is_a_list_too(tree: Tree) -> None:
     tree.image(IMAGE + "trim: headers\n")
-    with pytest.raises(RecipeError) as caught:
-        tree.recipes()
-    assert "error: `headers` is not a valid `trim`\n" in error_text(caught.value)
-    assert "hint: write a list: `trim: [headers]`\n" in error_text(caught.value)
+    error = raised(RecipeError, tree.recipes)
+    assert "error: `headers` is not a valid `trim`\n" in error_text(error)
+    assert "hint: write a list: `trim: [headers]`\n" in error_text(error)

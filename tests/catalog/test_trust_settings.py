@@ -6,7 +6,7 @@ from bakehouse.catalog import project
 from bakehouse.catalog.trust_settings import Policy
 from bakehouse.errors import RecipeError
 from tests.support.data import text_of
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 from tests.support.trees import Tree
 
 ARN = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -18,9 +18,7 @@ def settings(tree: Tree, text: str, **environment: str) -> project.ProjectSettin
 
 
 def mistakes(tree: Tree, text: str) -> str:
-    with pytest.raises(RecipeError) as caught:
-        settings(tree, text)
-    return error_text(caught.value)
+    return refusal(RecipeError, settings, tree, text)
 
 
 def test_a_path_starts_at_the_project(empty: Tree) -> None:
@@ -71,10 +69,7 @@ MISTAKES = text_of(__file__, "mistakes")
 
 def test_mistakes_in_a_policy(empty: Tree) -> None:
     empty.write("pyproject.toml", MISTAKEN)
-    with pytest.raises(RecipeError) as caught:
-        project.find(empty.root, {})
-
-    assert error_text(caught.value) == MISTAKES
+    assert refusal(RecipeError, project.find, empty.root, {}) == MISTAKES
 
 
 def test_a_policy_without_keys(empty: Tree) -> None:

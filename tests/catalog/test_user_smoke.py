@@ -4,6 +4,7 @@ import pytest
 
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.errors import RecipeError
+from tests.support.errors import raised
 from tests.support.trees import Tree
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
@@ -20,9 +21,7 @@ def read(tree: Tree, text: str) -> UserSmoke:
 
 
 def refusal(tree: Tree, text: str) -> str:
-    with pytest.raises(RecipeError) as caught:
-        read(tree, text)
-    return caught.value.diagnostics[0].message
+    return raised(RecipeError, read, tree, text).diagnostics[0].message
 
 
 def test_a_test_without_settings_runs_the_entry_point_once(tree: Tree) -> None:

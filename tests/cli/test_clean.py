@@ -16,7 +16,7 @@ from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import EngineError, UsageError
 from bakehouse.pipeline import render
 from bakehouse.plan.workspace import Workspace, open_workspace, select
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised, refusal
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.trees import Tree
 
@@ -257,10 +257,7 @@ def test_a_damaged_record_of_another_project_stops_before_anything_is_removed(
     path = project.project.user_state / "images/other.json"
     path.write_text("1 1")
 
-    with pytest.raises(EngineError) as caught:
-        cleaned(project)
-
-    assert error_text(caught.value) == (
+    assert refusal(EngineError, cleaned, project) == (
         f"error: {path} is damaged: Extra data: line 1 column 3 (char 2)\n"
         "\n"
         "hint: remove it: `bake build` in its project recreates it\n"
@@ -329,10 +326,9 @@ def test_the_build_cache_keeps_the_stages_of_the_images(
 
 
 def test_a_project_without_a_build_cache_has_none_to_clean(engine: Recorder) -> None:
-    with pytest.raises(UsageError) as caught:
-        clean.run(open_workspace(HOME), print, everything=False, build_cache=True)
+    error = raised(UsageError, clean.run, open_workspace(HOME), print, everything=False, build_cache=True)
 
-    assert error_text(caught.value) == (
+    assert error_text(error) == (
         "error: this project has no build cache in a registry\n"
         "\n"
         "hint: set `build_cache` in [tool.bakehouse], or BAKEHOUSE_BUILD_CACHE\n"

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from bakehouse.cli import download
-from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import UsageError
 from bakehouse.plan.model import Image
 from tests.support import plans
+from tests.support.errors import refusal
 from tests.support.planned_stages import ARCHIVE, an_image, artifact, stage
 
 
@@ -46,9 +46,7 @@ def test_what_is_named_is_not_left_out() -> None:
 )
 def test_a_place_that_takes_no_files_is_refused_first(tmp_path: Path, target: str, reason: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError) as caught:
-        download._writable(tmp_path / target)
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(UsageError, download._writable, tmp_path / target) == (
         f"error: cannot write to `{tmp_path}/{target}`: {reason}\n\n"
         "hint: `--to` takes a directory, which is created if needed\n"
     )

@@ -9,6 +9,7 @@ import pytest
 from bakehouse.cli import job_options, main
 from bakehouse.cluster.job import Group
 from bakehouse.errors import Diagnostic, UsageError
+from tests.support.errors import raised
 
 HERE = str(Path(__file__).parent)
 
@@ -127,10 +128,7 @@ def test_what_dies_and_when() -> None:
 )
 def test_invalid_job_options_are_reported(call: object, message: str, hint: str) -> None:
     assert callable(call)
-    with pytest.raises(UsageError) as caught:
-        call()
-
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(UsageError, call).diagnostics
     assert (diagnostic.message, diagnostic.hint) == (message, hint)
 
 

@@ -16,11 +16,11 @@ import pytest
 
 from bakehouse.builder.verify import PROBES, Outcome
 from bakehouse.catalog.user_smoke import UserSmoke
-from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import check_keys
 from bakehouse.cluster.remote_smoke import read_results
 from bakehouse.errors import Location, SmokeError
 from tests.support import plans
+from tests.support.errors import refusal
 from tests.support.fake_engine import CONTENT, image
 from tests.support.remote_smoke import URI, document, plan_of, remote, run_of, step
 
@@ -280,20 +280,14 @@ def test_keys_of_the_base_are_allowed(tmp_path: Path) -> None:
 
 def test_results_of_another_image_are_refused(tmp_path: Path) -> None:
     smoke = remote()
-    with pytest.raises(SmokeError) as caught:
-        smoke.report({**document(smoke), "image": "other"}, tmp_path, "gpu", "")
-
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(SmokeError, smoke.report, {**document(smoke), "image": "other"}, tmp_path, "gpu", "") == (
         f"error: the results are of another image\n  expected  {URI}\n  found     other\n"
     )
 
 
 def test_results_of_other_checks_are_refused(tmp_path: Path) -> None:
     smoke, other = remote(), remote(deadline=5.0)
-    with pytest.raises(SmokeError) as caught:
-        smoke.report(document(other), tmp_path, "gpu", "")
-
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(SmokeError, smoke.report, document(other), tmp_path, "gpu", "") == (
         "error: the results are of other checks\n"
         f"  expected  {plan_of(smoke)['id'][:12]}\n  found     {plan_of(other)['id'][:12]}\n\n"
         "hint: run the checks again with this version of the recipe and of Bakehouse\n"

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.verify import Outcome
-from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke as running
 from bakehouse.cluster.smoke import smoke
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
@@ -18,6 +17,7 @@ from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import SmokeError, UsageError
 from bakehouse.plan.model import InstalledComponent
 from bakehouse.util import terminal
+from tests.support.errors import refusal
 from tests.support.fake_engine import CONTENT, FakeEngine, Run, answers, built, image
 
 STEPS = ("started", "arrived", "finished")
@@ -224,10 +224,7 @@ def test_logs_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
     ],
 )
 def test_an_unknown_check_is_an_error_with_suggestions(tmp_path: Path, name: str, hint: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        smoke(FakeEngine(good), built(image()), tmp_path, only=[name])
-
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(UsageError, smoke, FakeEngine(good), built(image()), tmp_path, only=[name]) == (
         f"error: `mpi-cpu` has no check `{name}`\n\nhint: {hint}\n"
     )
 

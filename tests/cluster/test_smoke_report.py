@@ -17,6 +17,7 @@ from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import SmokeError
 from bakehouse.util.oci import ContentId
 from tests.support.built_images import CONTENT
+from tests.support.errors import raised, refusal
 
 PASSED = CheckResult("train_success", Outcome.PASSED, 4.3)
 FAILED = CheckResult(
@@ -40,10 +41,7 @@ MONTH = timedelta(days=30)
 def test_a_report_that_does_not_exist(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
 
-    with pytest.raises(SmokeError) as caught:
-        smoke_report.read_file(path, "mpi-cpu", CONTENT, MONTH)
-
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(SmokeError, smoke_report.read_file, path, "mpi-cpu", CONTENT, MONTH) == (
         f"error: `{path}` does not exist\n\nhint: `bake smoke --report FILE` writes a report\n"
     )
 
@@ -56,10 +54,9 @@ def test_a_pass_needs_a_check_that_passed_and_none_that_failed() -> None:
 
 
 def test_a_failure_shows_the_first_failing_rank() -> None:
-    with pytest.raises(SmokeError) as caught:
-        smoke_report.require_passed(REPORT)
+    error = raised(SmokeError, smoke_report.require_passed, REPORT)
 
-    assert [failure_text(diagnostic) for diagnostic in caught.value.diagnostics] == [
+    assert [failure_text(diagnostic) for diagnostic in error.diagnostics] == [
         dedent("""\
         error: check `mpi_2x2` failed on algo-2 rank 3 of 4
           image       mpi-cpu sha256:c0a7e27d5b11
@@ -126,10 +123,7 @@ def test_a_report_of_another_image_is_not_attached(tmp_path: Path) -> None:
     report = replace(THERE, content=ContentId("sha256:" + "00" * 32))
     path = written(tmp_path, report)
 
-    with pytest.raises(SmokeError) as caught:
-        smoke_report.read_file(path, "mpi-cpu", CONTENT, MONTH)
-
-    assert failure_text(caught.value.diagnostics[0]) == dedent(f"""\
+    assert refusal(SmokeError, smoke_report.read_file, path, "mpi-cpu", CONTENT, MONTH) == dedent(f"""\
         error: `{path}` is the report of another image
           expected  mpi-cpu {CONTENT}
           found     {report.image} {report.content}
@@ -137,9 +131,7 @@ def test_a_report_of_another_image_is_not_attached(tmp_path: Path) -> None:
 
 
 def refused(path: Path) -> str:
-    with pytest.raises(SmokeError) as caught:
-        smoke_report.read_file(path, "mpi-cpu", CONTENT, MONTH)
-    return failure_text(caught.value.diagnostics[0])
+    return refusal(SmokeError, smoke_report.read_file, path, "mpi-cpu", CONTENT, MONTH)
 
 
 def test_a_report_that_was_changed_is_not_attached(tmp_path: Path) -> None:

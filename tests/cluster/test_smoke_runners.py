@@ -24,6 +24,7 @@ from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.publish import promote
 from bakehouse.trust import signed_report
 from tests.support import plans
+from tests.support.errors import raised
 from tests.support.fake_engine import CONTENT, image
 from tests.support.release_records import a_record
 from tests.support.remote_smoke import URI, document, plan_in, remote
@@ -282,10 +283,7 @@ def test_a_host_gets_the_named_gpus_as_one_word_of_csv(ssh: Path) -> None:
 def test_checks_that_take_too_long_are_ended_on_the_host(ssh: Path) -> None:
     write(ssh / "bin/docker", f'echo "docker $1 $2 $3" >> {ssh}/calls; [ "$1" = rm ] || exec sleep 30')
 
-    with pytest.raises(SmokeError) as caught:
-        smoke_runners.run_over_ssh(GPUS, "ssh://gpu-host", 1, print)
-
-    assert message(caught.value) == (
+    assert message(raised(SmokeError, smoke_runners.run_over_ssh, GPUS, "ssh://gpu-host", 1, print)) == (
         "error: the checks on `ssh://gpu-host` did not end within 1 s\n\n"
         "hint: set a higher `max_run` in a job file, for `--job`\n"
     )
@@ -295,10 +293,7 @@ def test_checks_that_take_too_long_are_ended_on_the_host(ssh: Path) -> None:
 def test_a_host_that_cannot_be_reached_is_an_error(ssh: Path) -> None:
     write(ssh / "bin/ssh", "exit 255")
 
-    with pytest.raises(EngineError) as caught:
-        smoke_runners.run_over_ssh(GPUS, "ssh://gpu-host", 10, print)
-
-    assert message(caught.value) == (
+    assert message(raised(EngineError, smoke_runners.run_over_ssh, GPUS, "ssh://gpu-host", 10, print)) == (
         "error: `ssh://gpu-host` cannot be reached over ssh\n\n"
         "hint: run `ssh -o BatchMode=yes -- gpu-host docker version` to see why\n"
     )
@@ -313,20 +308,16 @@ def test_a_container_that_does_not_start_has_no_results(ssh: Path) -> None:
 
 @pytest.mark.parametrize("target", ["ssh://", "ssh://host:port", "ssh://host/path", "ssh://-oProxyCommand=x"])
 def test_an_invalid_address_is_refused(target: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        smoke_runners.run_over_ssh(GPUS, target, 10, print)
-
-    assert message(caught.value) == (
+    assert message(raised(UsageError, smoke_runners.run_over_ssh, GPUS, target, 10, print)) == (
         f"error: `{target}` is not the address of a host\n\n"
         "hint: use `ssh://user@host` or `ssh://host:port`\n"
     )
 
 
 def test_a_password_in_an_address_is_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        smoke_runners.run_over_ssh(GPUS, "ssh://me:secret@host", 10, print)
+    error = raised(UsageError, smoke_runners.run_over_ssh, GPUS, "ssh://me:secret@host", 10, print)
 
-    assert message(caught.value) == (
+    assert message(error) == (
         "error: the address of the host contains a password\n\nhint: remove it; ssh uses keys or an agent\n"
     )
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import apt_install
 from bakehouse.engine.apt_install import Apt, AptEntry
 from bakehouse.errors import EngineError
 from bakehouse.util import heartbeat, terminal
 from tests.support.data import text_of
+from tests.support.errors import raised, refusal
 from tests.support.fake_commands import put
 
 # As apt prints them: another vendor uses the release's name too, and Debian has several archives.
@@ -86,10 +86,7 @@ def test_a_configuration_without_debian(tmp_path: Path) -> None:
     options = ("-o", "Dir::Etc::sourcelist=/dev/null", "-o", f"Dir::Etc::sourceparts={tmp_path / 'parts'}")
     machine = Apt(tmp_path / "log", tmp_path, options)
 
-    with pytest.raises(EngineError) as caught:
-        machine.add_release("bookworm", "trixie")
-
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(EngineError, machine.add_release, "bookworm", "trixie") == (
         "error: apt's configuration has no mirror of Debian bookworm, which would also provide trixie\n"
         "\n"
         f"hint: add Debian bookworm (main) to {tmp_path}/sources.list\n"
@@ -100,10 +97,7 @@ def test_a_configuration_without_debian(tmp_path: Path) -> None:
 def test_a_failed_installation_shows_the_output_of_apt(tmp_path: Path) -> None:
     machine = Apt(tmp_path / "log", tmp_path, ("-o", "Dir::State::lists=/dev/null/none", "--simulate"))
 
-    with pytest.raises(EngineError) as caught:
-        machine.install(["no-such-package"], lambda line: None)
-
-    [failure] = caught.value.diagnostics
+    [failure] = raised(EngineError, machine.install, ["no-such-package"], lambda line: None).diagnostics
     assert failure.message == "apt-get could not install no-such-package"
     assert "no-such-package" in " ".join(failure.tail)
     assert failure.hint == f"read {tmp_path / 'log'}"

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import buildx, usage_lock
 from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, LayerLost
 from bakehouse.engine.buildkit_events import Event, Step, Tick
@@ -17,6 +16,7 @@ from bakehouse.engine.buildx import BakedImage, BakeOptions, Target, bake_with_r
 from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BuildError, Diagnostic, EngineError, Location
 from bakehouse.util.oci import Digest
+from tests.support.errors import raised, refusal
 from tests.support.fake_commands import only, put
 
 TARGETS = tuple(Target(name, name, Path("images", name, "docker-bake.json")) for name in ("a", "b"))
@@ -133,10 +133,7 @@ def test_an_added_mount_does_not_hide_the_line_of_a_failed_step(
     (project / "frame").write_text(frame)
     put(project, monkeypatch, docker="cat frame >&2; exit 1")
 
-    with pytest.raises(ImagesFailed) as failed:
-        bake(project)
-
-    assert failed.value.diagnostics[0].location == Location(
+    assert raised(ImagesFailed, bake, project).diagnostics[0].location == Location(
         project / "images/a/Dockerfile", 2, 1, 36, "RUN --mount=type=secret,id=pip false"
     )
 
@@ -215,9 +212,7 @@ def test_the_engine_is_not_restarted_under_a_call(project: Path, monkeypatch: py
 
 def test_a_failure_is_explained(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(project, monkeypatch, docker="echo 'ERROR: failed to solve: something odd' >&2; exit 1")
-    with pytest.raises(BuildError) as caught:
-        bake(project)
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(BuildError, bake, project) == (
         "error: something odd\n  not built  `a` and `b` (stopped by this failure)\n"
     )
 
@@ -240,9 +235,7 @@ def test_an_interrupted_call_stops_buildx_and_leaves_nothing(
 def test_a_machine_without_docker(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "commands/docker").unlink()
     only(project, monkeypatch)
-    with pytest.raises(EngineError) as caught:
-        bake(project)
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(EngineError, bake, project) == (
         """\
 error: the `docker` command is not installed
 

@@ -16,6 +16,7 @@ from bakehouse.engine.buildx_builders import (
 from bakehouse.engine.daemon_info import ProgramResult
 from bakehouse.errors import Diagnostic, EngineError, UsageError
 from tests.support.data import text_of
+from tests.support.errors import raised
 
 ENDPOINT = "tcp://127.0.0.1:1234"
 INSPECTION = text_of(__file__, "inspection")
@@ -44,9 +45,7 @@ def test_a_builder_that_buildx_created(environment: dict[str, str]) -> None:
 
 
 def test_an_unknown_name(environment: dict[str, str]) -> None:
-    with pytest.raises(UsageError) as unknown:
-        find_builder("fat", environment, contexts)
-    assert unknown.value.diagnostics == (
+    assert raised(UsageError, find_builder, "fat", environment, contexts).diagnostics == (
         Diagnostic("unknown builder `fat`", hint="use one of `default`, `far`, `office`"),
     )
 

@@ -17,6 +17,7 @@ from bakehouse.engine.daemon_info import (
     UnavailableReason,
 )
 from bakehouse.errors import EngineError
+from tests.support.errors import raised
 
 ENGINES = Path(__file__).parent / "engines"
 
@@ -42,9 +43,8 @@ def engine(name: str, **changed: Any) -> Daemon:
 
 
 def refusal(daemon: Daemon, *features: Feature) -> str:
-    with pytest.raises(EngineError) as caught:
-        daemon_info.require(daemon, *features)
-    return "\n".join(failure_text(diagnostic) for diagnostic in caught.value.diagnostics)
+    error = raised(EngineError, daemon_info.require, daemon, *features)
+    return "\n".join(failure_text(diagnostic) for diagnostic in error.diagnostics)
 
 
 def test_an_engine_with_everything_lacks_nothing() -> None:
@@ -159,10 +159,9 @@ def test_only_what_a_task_needs_is_required() -> None:
 def test_every_lack_is_reported_at_once() -> None:
     daemon = engine("no-bridge", MemoryLimit=False)
 
-    with pytest.raises(EngineError) as caught:
-        daemon_info.require(daemon, *Feature)
+    error = raised(EngineError, daemon_info.require, daemon, *Feature)
 
-    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+    assert [diagnostic.message for diagnostic in error.diagnostics] == [
         "the container engine has no default bridge network",
         "the container engine cannot limit the memory of containers",
     ]

@@ -9,20 +9,17 @@ import pytest
 import requests
 from docker.errors import APIError, ImageNotFound
 
-from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.docker import OWNER_LABEL, DockerEngine, connect
 from bakehouse.engine.protocol import CleanupCounts
 from bakehouse.errors import EngineError
 from bakehouse.util import tempdir
+from tests.support.errors import refusal
 
 
 def test_no_engine_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
 
-    with pytest.raises(EngineError) as caught:
-        connect()
-
-    assert failure_text(caught.value.diagnostics[0]) == dedent("""\
+    assert refusal(EngineError, connect) == dedent("""\
         error: no container engine answers
           action  open unix:///nowhere/docker.sock
           answer  No such file or directory
@@ -87,9 +84,6 @@ def test_only_an_image_that_a_container_uses_is_not_removed(status: int, is_remo
 
 
 def test_an_image_that_the_engine_fails_to_remove_is_an_error() -> None:
-    with pytest.raises(EngineError) as caught:
-        DockerEngine(Api().client).remove_image("bakehouse/one:500")
-
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(EngineError, DockerEngine(Api().client).remove_image, "bakehouse/one:500") == (
         "error: the container engine could not remove image `bakehouse/one:500`\n  answer  the disk failed\n"
     )

@@ -12,6 +12,7 @@ from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.engine.engine_removal import Installation
 from bakehouse.engine.provision import Steps
 from bakehouse.errors import Diagnostic, EngineError, UsageError
+from tests.support.errors import raised
 from tests.support.fake_commands import put
 
 APT = """\
@@ -179,9 +180,7 @@ def test_an_installation_without_a_terminal_needs_a_setting(
     if is_allowed:
         confirm()
         return
-    with pytest.raises(EngineError) as caught:
-        confirm()
-    assert caught.value.diagnostics[0].hint == (
+    assert raised(EngineError, confirm).diagnostics[0].hint == (
         "set BAKEHOUSE_INSTALL_ENGINE=1 to run these steps without a terminal, "
         "or run the command in a terminal"
     )

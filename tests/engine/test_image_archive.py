@@ -10,7 +10,7 @@ import pytest
 from bakehouse.analysis.layers import LayerContents, LayerFile, readers_into
 from bakehouse.engine.image_archive import Reader, compression_of, decompressed, walk, walk_to_config
 from bakehouse.errors import EngineError
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 from tests.support.layer_archives import Form, Member, compressed, layer, saved
 
 LOWER, UPPER = layer(Member("a", b"1")), layer(Member("b", b"22"), Member("c", b"333"))
@@ -87,10 +87,7 @@ def test_it_is_reported_how_much_has_come() -> None:
     ],
 )
 def test_what_is_damaged_is_reported(archive: bytes, reason: str) -> None:
-    with pytest.raises(EngineError) as caught:
-        walk([archive], readers_into({}))
-
-    assert error_text(caught.value) == (
+    assert refusal(EngineError, walk, [archive], readers_into({})) == (
         "error: the engine exported an unreadable image\n"
         f"  reason  {reason}\n"
         "\n"

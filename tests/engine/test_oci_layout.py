@@ -12,6 +12,7 @@ import pytest
 from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
 from bakehouse.engine.oci_layout import OciLayout
 from bakehouse.errors import BuildError
+from tests.support.errors import raised
 from tests.support.fake_commands import put
 from tests.support.fake_engine import FakeEngine, Run
 
@@ -106,9 +107,6 @@ def test_an_engine_that_cannot_load(
     put(tmp_path, monkeypatch, docker="echo no space left on device >&2; exit 1")
     digest = layout.add_image("base", Engine())
 
-    with pytest.raises(BuildError) as failed:
-        layout.load(digest, ["bakehouse/a:1"])
-
-    [diagnostic] = failed.value.diagnostics
+    [diagnostic] = raised(BuildError, layout.load, digest, ["bakehouse/a:1"]).diagnostics
     assert diagnostic.message == "the engine of this machine could not load `bakehouse/a:1`"
     assert diagnostic.tail == ("no space left on device",)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bakehouse.engine import tar
 from bakehouse.errors import EngineError
+from tests.support.errors import raised
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\x00"), min_size=1, max_size=20).filter(
     lambda name: name not in (".", "..")
@@ -118,10 +119,7 @@ def test_a_link_that_cannot_be_copied_is_refused(tmp_path: Path, target: str, me
     link.parent.mkdir()
     link.symlink_to("." if target == ".." else target)
 
-    with pytest.raises(EngineError) as caught:
-        unpack(link.parent)
-
-    [problem] = caught.value.diagnostics
+    [problem] = raised(EngineError, unpack, link.parent).diagnostics
     assert (problem.message, problem.hint) == (message.format(link), "remove the link")
 
 

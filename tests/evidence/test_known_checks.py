@@ -23,6 +23,7 @@ from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.util.oci import ContentId
 from tests.support import fake_engine
 from tests.support.built_images import BUILT, CONTENT, TOOLKIT, results
+from tests.support.errors import raised
 from tests.support.trees import IMAGE, Tree
 
 FAILS = '\nraise SystemExit("always fails")\n'
@@ -232,10 +233,7 @@ def test_damaged_results_are_an_error(project: ProjectSettings, text: str) -> No
     path.parent.mkdir(parents=True)
     path.write_text(text)
 
-    with pytest.raises(SmokeError) as caught:
-        check_rows.load(project.state, CONTENT)
-
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(SmokeError, check_rows.load, project.state, CONTENT).diagnostics
     assert diagnostic.message == f"`{path}` has no valid results of checks"
     assert diagnostic.hint == "remove it, then run `bake smoke` again"
 

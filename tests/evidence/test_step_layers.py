@@ -19,7 +19,7 @@ from bakehouse.evidence.step_results import built_rows, rehearsed_rows
 from bakehouse.plan.image_layer import ImageLayer
 from bakehouse.plan.model import Image
 from tests.support import fake_engine
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 from tests.support.known_layers import digest, made
 
 IMAGE = replace(
@@ -113,10 +113,7 @@ def test_a_file_that_cannot_be_read_is_an_error(
     path = tmp_path / "layers.txt"
     path.write_text(text)
 
-    with pytest.raises(RecipeError) as caught:
-        step_layers.record(tmp_path, made(PINNED), tmp_path)
-
-    assert error_text(caught.value) == (
+    assert refusal(RecipeError, step_layers.record, tmp_path, made(PINNED), tmp_path) == (
         f"error: {message}\n  --> {path}:1:1\n  because  {because}\n\nhint: {hint}\n"
     )
     assert path.read_text() == text

@@ -15,6 +15,7 @@ from bakehouse.fetch.connection import ConnectionSettings, Proxies
 from bakehouse.fetch.debian_mirrors import SECURITY, AptSource, DebianMirrors, apt_connection
 from bakehouse.fetch.http_client import HttpClient
 from tests.support.apt_configuration import AptConfiguration
+from tests.support.errors import refusal
 from tests.support.file_server import FileServer, serving
 
 PACKAGES = b"Package: one\nVersion: 1\n"
@@ -187,9 +188,7 @@ def test_an_archive_with_a_separate_signature(server: FileServer, tmp_path: Path
 
 def test_an_index_that_is_missing_is_named(server: FileServer, tmp_path: Path) -> None:
     server.files["/debian/dists/sid/InRelease"] = release({"main/binary-amd64/Packages": PACKAGES})
-    with pytest.raises(BuildError) as caught:
-        index(server, tmp_path, "arm64")
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(BuildError, index, server, tmp_path, "arm64") == (
         "error: a Debian mirror cannot be read\n"
         f"  because {server.url}/debian: has no index of sid main for arm64\n\n"
         "hint: check `debian_mirrors` in [tool.bakehouse], proxies and the network\n"

@@ -12,14 +12,13 @@ from bakehouse.errors import Diagnostic
 from bakehouse.fetch.connection import ConnectionSettings, Proxies
 from bakehouse.fetch.faults import Fault, SourceError, fault_of_status, unreachable
 from bakehouse.fetch.http_client import HttpClient, HttpRequest
+from tests.support.errors import raised
 from tests.support.file_server import company_certificate, serving
 
 
 def failure(url: str, *, seconds: float = 5.0, **settings: object) -> SourceError:
     client = HttpClient(ConnectionSettings(**settings), {})  # type: ignore[arg-type]
-    with pytest.raises(SourceError) as caught:
-        client.send(HttpRequest("GET", url, seconds, seconds, authorization=""))
-    return caught.value
+    return raised(SourceError, client.send, HttpRequest("GET", url, seconds, seconds, authorization=""))
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from bakehouse.fetch.simple_index import JSON
 from bakehouse.fetch.sources import DownloadConfig, Offer, default_index, is_mirror
 from tests.support.apt_configuration import AptConfiguration
 from tests.support.ecr import moto_server
+from tests.support.errors import raised
 from tests.support.file_server import FileServer, required_file, serving
 
 WHEEL = "Tiny_Part-1.0+cpu-py3-none-any.whl"
@@ -50,9 +51,7 @@ def read(offer: Offer) -> bytes:
 
 
 def refusal(offer: Offer) -> str:
-    with pytest.raises(SourceError) as caught:
-        read(offer)
-    return caught.value.reason
+    return raised(SourceError, read, offer).reason
 
 
 def test_mirrors_come_first_in_the_order_they_are_named() -> None:

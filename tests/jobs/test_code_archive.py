@@ -14,6 +14,7 @@ from bakehouse.catalog import source_tree
 from bakehouse.catalog.source_tree import SourceTree
 from bakehouse.errors import Diagnostic, Location, UsageError
 from bakehouse.jobs import code_archive
+from tests.support.errors import raised
 
 
 def select(source: Path) -> SourceTree:
@@ -70,10 +71,7 @@ def test_an_entry_point_that_is_not_sent_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "jobs/train.py").write_text("")
     (tmp_path / ".dockerignore").write_text("jobs\n")
 
-    with pytest.raises(UsageError) as caught:
-        code_archive.select(tmp_path, "jobs/train.py", print)
-
-    assert caught.value.diagnostics == (
+    assert raised(UsageError, code_archive.select, tmp_path, "jobs/train.py", print).diagnostics == (
         Diagnostic(
             f"`jobs/train.py` is not sent with the job: {tmp_path}/.dockerignore:1 jobs",
             hint="change that line, or add an exception for `jobs/train.py` below it",
@@ -85,10 +83,7 @@ def test_secrets_are_not_sent(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("# Token\nTOKEN = 'ghp_" + 36 * "a" + "'\n")
     (tmp_path / "test.py").write_text("TOKEN = 'ghp_" + 36 * "a" + "'  # gitleaks:allow\n")
 
-    with pytest.raises(UsageError) as caught:
-        code_archive.read_files(select(tmp_path))
-
-    assert caught.value.diagnostics == (
+    assert raised(UsageError, select, tmp_path).diagnostics == (
         Diagnostic(
             "`train.py` contains a GitHub token",
             Location(tmp_path / "train.py", 2, 1),

@@ -15,7 +15,7 @@ from bakehouse.jobs.distribution import (
     launch_settings,
 )
 from bakehouse.jobs.instance_groups import InstanceGroup
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised
 
 CPU = (InstanceGroup("ml.c5.xlarge", 2, gpus=0),)
 A100 = (InstanceGroup("ml.p4d.24xlarge", 2, gpus=8),)
@@ -42,9 +42,7 @@ def settings(distribution: Mapping[str, object], training: LaunchContext | None 
 
 
 def mistakes(distribution: Mapping[str, Any], training: LaunchContext | None = None) -> str:
-    with pytest.raises(UsageError) as caught:
-        launch_settings(distribution, training or job())
-    return error_text(caught.value).strip()
+    return error_text(raised(UsageError, launch_settings, distribution, training or job())).strip()
 
 
 def test_nothing_is_sent_without_a_distribution() -> None:

@@ -18,7 +18,7 @@ from bakehouse.jobs.job_images import find_image
 from bakehouse.jobs.job_spec import JobSpec, check_job
 from bakehouse.plan.workspace import Workspace, open_workspace
 from tests.support.data import text_of
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised, refusal
 
 ROLE = "arn:aws:iam::123456789012:role/SageMakerRole"
 PROJECT = f"""\
@@ -104,10 +104,9 @@ def given(workspace: Workspace, content: object, line: JobSpec | None = None, im
 
 
 def refused(workspace: Workspace, content: object, line: JobSpec | None = None) -> str:
-    with pytest.raises(BakehouseError) as caught:
-        given(workspace, content, line)
-    assert isinstance(caught.value, UsageError)
-    return error_text(caught.value)
+    error = raised(BakehouseError, given, workspace, content, line)
+    assert isinstance(error, UsageError)
+    return error_text(error)
 
 
 def test_a_file_of_bakehouse(workspace: Workspace) -> None:
@@ -151,9 +150,7 @@ def test_a_table_of_the_project(workspace: Workspace) -> None:
 
 
 def test_mistakes_in_a_table_have_their_places(workspace: Workspace) -> None:
-    with pytest.raises(UsageError) as caught:
-        read_job(workspace, "", "mistaken", JobSpec())
-    unknown, own = caught.value.diagnostics
+    unknown, own = raised(UsageError, read_job, workspace, "", "mistaken", JobSpec()).diagnostics
     assert (unknown.message, unknown.location and unknown.location.line) == (
         "unknown key `instance_cont` in [tool.bakehouse.jobs.mistaken]",
         17,
@@ -182,9 +179,7 @@ def test_mistakes_in_a_table_have_their_places(workspace: Workspace) -> None:
     ],
 )
 def test_a_job_that_does_not_exist(workspace: Workspace, job: str, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        read_job(workspace, "", job, JobSpec())
-    assert error_text(caught.value) == message
+    assert refusal(UsageError, read_job, workspace, "", job, JobSpec()) == message
 
 
 @pytest.mark.parametrize(
@@ -414,9 +409,7 @@ def test_a_job_is_json(workspace: Workspace) -> None:
     ],
 )
 def test_mistakes_in_a_job_that_is_json(workspace: Workspace, text: str, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        read_job(workspace, "", text, JobSpec())
-    assert error_text(caught.value) == message
+    assert refusal(UsageError, read_job, workspace, "", text, JobSpec()) == message
 
 
 def test_options_win_over_an_answer(workspace: Workspace) -> None:

@@ -14,7 +14,7 @@ from bakehouse.jobs.model_trainer import (
     train_script,
     variable_findings,
 )
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 
 CPU = (InstanceGroup("ml.c5.xlarge", 2, gpus=0),)
 A100 = (InstanceGroup("ml.p4d.24xlarge", 2, gpus=8),)
@@ -29,9 +29,7 @@ def job(groups: tuple[InstanceGroup, ...] = CPU, entry_point: str = "train.py") 
 
 
 def mistakes(distributed: Mapping[str, Any], context: LaunchContext | None = None) -> str:
-    with pytest.raises(UsageError) as caught:
-        driver_settings(distributed, context or job(), "src")
-    return error_text(caught.value).strip()
+    return refusal(UsageError, driver_settings, distributed, context or job(), "src").strip()
 
 
 def test_a_driver_of_version_3() -> None:

@@ -9,7 +9,7 @@ from bakehouse.errors import UsageError
 from bakehouse.jobs import job_check
 from bakehouse.jobs.sdk_objects import read_object
 from bakehouse.plan.workspace import Workspace, open_workspace
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 
 ROLE = "arn:aws:iam::123456789012:role/SageMakerRole"
 URI = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/churn@sha256:" + "0" * 64
@@ -86,9 +86,7 @@ def messages(workspace: Workspace, job: object, inputs: object = None) -> list[s
 
 
 def refused(workspace: Workspace, job: object, inputs: object = None) -> str:
-    with pytest.raises(UsageError) as caught:
-        read_object(workspace, job, inputs)
-    return error_text(caught.value).strip()
+    return refusal(UsageError, read_object, workspace, job, inputs).strip()
 
 
 def estimator(**attributes: object) -> Estimator:

@@ -9,7 +9,7 @@ from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.errors import UsageError
 from bakehouse.jobs.sizing import Mix, Need, Recommendation, Row, gain, read_step_seconds, recommend, text
 from tests.support import own_recipes
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 
 INSTANCES = {
     instance.name: instance
@@ -49,9 +49,7 @@ def row_names(sizing: Recommendation) -> list[tuple[str, bool]]:
 
 
 def mistake(**options: Any) -> str:
-    with pytest.raises(UsageError) as caught:
-        sized(**options)
-    return error_text(caught.value).strip()
+    return refusal(UsageError, sized, **options).strip()
 
 
 def test_helpers_bring_the_ratio_up() -> None:

@@ -17,6 +17,7 @@ from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.training_request import launch_image
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
 from tests.support import own_recipes
+from tests.support.errors import raised
 from tests.support.snippets import DEFAULTS, HOST, MPI, PYTORCH, snippet
 
 TENSORFLOW = replace(
@@ -146,9 +147,7 @@ def test_an_image_with_smp_1_uses_it() -> None:
     old = snippet(add_parts(PYTORCH, pytorch="1.8.1", smp="1.3.0"), JobSpec(processes_per_host=4))
     assert '"parameters": {"partitions": 2, "ddp": True}' in old
     assert '"processes_per_host": 4' in old
-    with pytest.raises(UsageError) as caught:
-        snippet(SMP, JobSpec(sdk="v3"))
-    assert caught.value.diagnostics == (
+    assert raised(UsageError, snippet, SMP, JobSpec(sdk="v3")).diagnostics == (
         Diagnostic("SDK v3 does not support SMP 1", hint="use `--sdk v2` or `--sdk boto3`"),
     )
 
@@ -172,9 +171,8 @@ def test_an_image_with_smddp_uses_it() -> None:
             hint="use `--sdk v2`, `--sdk boto3` or `launcher: torchrun` in a job file",
         )
     ]
-    with pytest.raises(UsageError) as caught:
-        snippet(SMDDP, JobSpec(processes_per_host=4))
-    assert caught.value.diagnostics[0].message == "SMDDP starts one process for each GPU"
+    error = raised(UsageError, snippet, SMDDP, JobSpec(processes_per_host=4))
+    assert error.diagnostics[0].message == "SMDDP starts one process for each GPU"
 
 
 def test_an_image_with_training_compiler_enables_it() -> None:
@@ -194,9 +192,8 @@ def test_an_image_with_training_compiler_enables_it() -> None:
     code = snippet(TRANSFORMERS)
     assert "estimator = PyTorch(\n" in code
     assert f"    hyperparameters={parameters}}},\n" in code
-    with pytest.raises(UsageError) as caught:
-        snippet(XLA, JobSpec(sdk="v3"))
-    assert caught.value.diagnostics[0].message == "SDK v3 does not support SageMaker Training Compiler"
+    error = raised(UsageError, snippet, XLA, JobSpec(sdk="v3"))
+    assert error.diagnostics[0].message == "SDK v3 does not support SageMaker Training Compiler"
 
 
 @pytest.mark.parametrize(
@@ -638,9 +635,7 @@ def test_what_is_only_warned_of_comes_with_the_code() -> None:
 
 
 def refused(record: ReleaseRecord, job: JobSpec) -> list[Diagnostic]:
-    with pytest.raises(UsageError) as caught:
-        snippet(record, job)
-    return list(caught.value.diagnostics)
+    return list(raised(UsageError, snippet, record, job).diagnostics)
 
 
 def test_a_launcher_that_the_image_lacks() -> None:
@@ -672,10 +667,7 @@ def test_ledger_values_do_not_end_the_comment() -> None:
 
 @pytest.mark.parametrize("job", [JobSpec(entry_point="mine.py"), JobSpec(source_dir="src")])
 def test_code_in_addition_to_the_image_s_is_an_error(job: JobSpec) -> None:
-    with pytest.raises(UsageError) as caught:
-        snippet(replace(PYTORCH, entry_point="train.py"), job)
-
-    assert caught.value.diagnostics == (
+    assert raised(UsageError, snippet, replace(PYTORCH, entry_point="train.py"), job).diagnostics == (
         Diagnostic(
             "`pytorch-cpu` contains its own code, `train.py`, so no other code is sent",
             hint="remove `--entry-point` and `--source-dir`",

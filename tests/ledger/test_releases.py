@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bakehouse.cli import tables
-from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import RecipeError
 from bakehouse.ledger.release_changes import timeline
 from bakehouse.ledger.releases import (
@@ -29,6 +28,7 @@ from bakehouse.ledger.releases import (
 )
 from bakehouse.publish.ecr_scan import EcrScan
 from tests.support.built_images import DIGEST, OTHER
+from tests.support.errors import raised, refusal
 from tests.support.release_records import a_record
 
 OLD = """\
@@ -258,9 +258,7 @@ def test_fields_of_a_newer_version_stay_in_the_ledger(tmp_path: Path) -> None:
 def test_a_ledger_of_a_newer_format_is_not_called_damaged(tmp_path: Path) -> None:
     path = tmp_path / "releases.json"
     path.write_text('{"format": 3, "releases": []}')
-    with pytest.raises(RecipeError) as caught:
-        append(path, a_record(), tmp_path)
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(RecipeError, append, path, a_record(), tmp_path).diagnostics
     assert diagnostic.message == "the ledger of releases has format 3; this Bakehouse reads format 2"
     assert diagnostic.hint == "update Bakehouse; nothing was written to the ledger"
     assert path.read_text() == '{"format": 3, "releases": []}'
@@ -312,9 +310,7 @@ def released_by_two(directory: Path, base: str = "") -> Path:
 @pytest.mark.parametrize("base", ["", LEDGER], ids=["first release", "later release"])
 def test_a_merge_that_keeps_the_lines_of_both_sides_has_all_records(tmp_path: Path, base: str) -> None:
     path = released_by_two(tmp_path, base)
-    with pytest.raises(RecipeError) as caught:
-        load(path)
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(RecipeError, load, path) == (
         "error: the ledger of releases has a merge conflict\n"
         f"  --> {path}:{3 if base else 2}:1\n\n"
         "hint: keep the lines of both sides: remove only the lines that begin with `<<<<<<<`, `|||||||`, "
@@ -328,9 +324,7 @@ def test_a_merge_that_keeps_the_lines_of_both_sides_has_all_records(tmp_path: Pa
 def test_a_conflict_of_format_1_keeps_one_side(tmp_path: Path) -> None:
     path = tmp_path / "releases.json"
     path.write_text(OLD.replace('      "gpu": false,', "<<<<<<< HEAD\n=======\n>>>>>>> other"))
-    with pytest.raises(RecipeError) as caught:
-        load(path)
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(RecipeError, load, path).diagnostics
     assert diagnostic.message == "the ledger of releases has a merge conflict"
     assert diagnostic.hint == (
         f"run `git checkout --ours -- {path}`, then push the images of the other branch again"
@@ -547,9 +541,7 @@ def test_a_damaged_ledger_is_reported_and_kept(tmp_path: Path, text: str, messag
 def test_a_damaged_ledger_as_a_person_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("releases.json").write_text("{]")
-    with pytest.raises(RecipeError) as caught:
-        load(Path("releases.json"))
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(RecipeError, load, Path("releases.json")) == (
         "error: the ledger of releases is damaged: it is not JSON: "
         "Expecting property name enclosed in double quotes\n"
         "  --> releases.json:1:2\n"

@@ -28,6 +28,7 @@ from bakehouse.publish import preflight
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.release_copy import copy_releases
 from tests.support.ecr import moto_server
+from tests.support.errors import raised
 from tests.support.s3_ledgers import ADDRESS, BUCKET, REGION, numbered, team
 
 
@@ -76,9 +77,7 @@ def test_image_uris_are_looked_up_in_s3(s3: Any, monkeypatch: pytest.MonkeyPatch
     assert image_uris.retrieve("mpi-cpu", ledger=ADDRESS) == record.image_uri
     monkeypatch.setenv("BAKEHOUSE_LEDGER", ADDRESS)
     assert image_uris.retrieve("mpi-cpu") == record.image_uri
-    with pytest.raises(UsageError) as caught:
-        image_uris.retrieve("mpi-cup")
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(UsageError, image_uris.retrieve, "mpi-cup").diagnostics
     assert diagnostic.hint == "did you mean `mpi-cpu`?"
     assert diagnostic.facts == (("looked in", f"{ADDRESS} (BAKEHOUSE_LEDGER)"),)
 
@@ -208,9 +207,7 @@ def test_a_record_that_was_changed_is_refused(s3: Any, old: str, new: str) -> No
     [key] = keys(s3)
     text = s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()
     s3.put_object(Bucket=BUCKET, Key=key, Body=text.replace(old, new))
-    with pytest.raises(RecipeError) as caught:
-        team().records("mpi-cpu")
-    assert caught.value.diagnostics[0].message == (
+    assert raised(RecipeError, team().records, "mpi-cpu").diagnostics[0].message == (
         f"`s3://{BUCKET}/{key}` was changed: its content does not match its name"
     )
 
@@ -286,9 +283,7 @@ def test_an_object_that_is_not_a_record_is_refused(s3: Any, body: str) -> None:
 
 
 def test_a_bucket_that_is_not_there(s3: Any) -> None:
-    with pytest.raises(PublishError) as caught:
-        S3Ledger("s3://missing-bucket", REGION).add(numbered(1))
-    assert caught.value.diagnostics == (
+    assert raised(PublishError, S3Ledger("s3://missing-bucket", REGION).add, numbered(1)).diagnostics == (
         Diagnostic(
             "there is no bucket `missing-bucket`",
             hint="create the bucket, or correct `ledger` in [tool.bakehouse]",
@@ -322,18 +317,14 @@ def test_a_record_that_breaks_off_while_it_is_read(s3: Any, monkeypatch: pytest.
 
     ledger = team()
     monkeypatch.setitem(vars(ledger), "_client", Client())
-    with pytest.raises(PublishError) as caught:
-        ledger.records("mpi-cpu")
-    assert caught.value.diagnostics[0].message == (
+    assert raised(PublishError, ledger.records, "mpi-cpu").diagnostics[0].message == (
         f"could not read the ledger `{ADDRESS}`: AWS does not answer"
     )
 
 
 def test_an_invalid_endpoint_url(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
-    with pytest.raises(PublishError) as caught:
-        team().records("mpi-cpu")
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(PublishError, team().records, "mpi-cpu").diagnostics
     assert diagnostic.message == f"could not read the ledger `{ADDRESS}`"
     assert diagnostic.facts == (("because", "boto3 rejects its settings"),)
 
@@ -343,9 +334,8 @@ def test_a_record_that_the_team_did_not_get_is_named(
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
     record = numbered(1)
-    with pytest.raises(PublishError) as caught:
-        open_ledger(ProjectSettings(tmp_path, (), ledger=ADDRESS)).add(record)
-    [diagnostic] = caught.value.diagnostics
+    error = raised(PublishError, open_ledger(ProjectSettings(tmp_path, (), ledger=ADDRESS)).add, record)
+    [diagnostic] = error.diagnostics
     assert diagnostic.message == f"could not read the ledger `{ADDRESS}`"
     assert ("not recorded", record.image_uri) in diagnostic.facts
     assert diagnostic.reasons == (

@@ -17,6 +17,7 @@ from bakehouse.ledger.store import FileLedger, open_ledger, select_images, unrel
 from bakehouse.plan.model import Image, ImageKey
 from bakehouse.util import file_lock
 from tests.support.built_images import IMAGE
+from tests.support.errors import raised
 from tests.support.release_records import a_record
 
 
@@ -27,9 +28,7 @@ def test_images_are_chosen_by_names_and_globs(tmp_path: Path) -> None:
     ledger = open_ledger(project)
     assert select_images(ledger, []) == ("mpi-cpu", "pytorch-cpu", "pytorch-cu130")
     assert select_images(ledger, ["pytorch-*", "pytorch-cpu"]) == ("pytorch-cpu", "pytorch-cu130")
-    with pytest.raises(UsageError) as caught:
-        select_images(ledger, ["mpi-cpu", "pytorch-cup", "x*"])
-    assert caught.value.diagnostics == (
+    assert raised(UsageError, select_images, ledger, ["mpi-cpu", "pytorch-cup", "x*"]).diagnostics == (
         Diagnostic(
             "no release and no candidate of `pytorch-cup` was published", hint="did you mean `pytorch-cpu`?"
         ),

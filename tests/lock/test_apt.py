@@ -25,7 +25,7 @@ from bakehouse.lock.apt import (
     unknown_packages,
 )
 from tests.support.apt_configuration import AptConfiguration
-from tests.support.errors import error_text
+from tests.support.errors import raised, refusal
 from tests.support.locked_debian import index, stanza
 from tests.support.trees import IMAGE, Tree
 
@@ -69,9 +69,7 @@ def test_other_bytes_under_one_version_are_a_change() -> None:
 
 def test_two_lists_with_one_package_in_two_versions_are_refused() -> None:
     assert merged_versions("sid", [{"vim": "1", "gcc": "2"}, {"vim": "1"}]) == {"vim": "1", "gcc": "2"}
-    with pytest.raises(ConflictError) as caught:
-        merged_versions("sid", [{"vim": "1"}, {"vim": "2"}])
-    assert error_text(caught.value) == (
+    assert refusal(ConflictError, merged_versions, "sid", [{"vim": "1"}, {"vim": "2"}]) == (
         "error: steps on Debian sid need `vim` in two versions, 1 and 2\n\n"
         "hint: a lock holds one version of each package: `packages` of all images must agree on that suite\n"
     )
@@ -162,16 +160,14 @@ def test_packages_are_described_as_apt_would_install_them() -> None:
     ],
 )
 def test_apt_that_fails_shows_its_reason(command: str, message: str, hint: str) -> None:
-    with pytest.raises(BakehouseError) as caught:
-        read_output("sid", {"failed": f"{command}\n", "log": "E: a reason\n"}, {})
-    assert caught.value.diagnostics == (Diagnostic(message, tail=("E: a reason",), hint=hint),)
+    error = raised(BakehouseError, read_output, "sid", {"failed": f"{command}\n", "log": "E: a reason\n"}, {})
+    assert error.diagnostics == (Diagnostic(message, tail=("E: a reason",), hint=hint),)
 
 
 def test_unknown_packages_come_with_the_known_ones() -> None:
     output = {"failed": "install\n", "log": "E: Unable to locate package jqq\n", "names": "jq\nvim\n"}
-    with pytest.raises(UnknownPackages) as caught:
-        read_output("sid", output, {})
-    assert (caught.value.requests, caught.value.known) == (("jqq",), ["jq", "vim"])
+    error = raised(UnknownPackages, read_output, "sid", output, {})
+    assert (error.requests, error.known) == (("jqq",), ["jq", "vim"])
 
 
 def test_a_suite_without_a_mirror_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.errors import BuildError, ConflictError
 from bakehouse.lock import apt_base_image
 from bakehouse.lock.apt_base_image import LockedSteps, VendorBase
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised, refusal
 from tests.support.locked_debian import stanza
 
 PINNED = f"house/base:1@sha256:{'ab' * 32}"
@@ -79,12 +79,9 @@ def test_a_file_that_is_locked_stays_where_it_was_found() -> None:
     [PACKAGES.replace("Package: g++", "Package: gpp"), PACKAGES.replace("SHA256", "MD5sum")],
 )
 def test_a_package_without_a_file_that_is_known_is_reported(packages: str) -> None:
-    with pytest.raises(BuildError) as caught:
-        read(packages=packages)
-    assert error_text(caught.value).startswith("error: apt of `house/base:1` has no usable file of package `")
-    assert ("hint: its sources need a sha256 of the file and an http or https URL\n") in error_text(
-        caught.value
-    )
+    error = raised(BuildError, read, packages=packages)
+    assert error_text(error).startswith("error: apt of `house/base:1` has no usable file of package `")
+    assert ("hint: its sources need a sha256 of the file and an http or https URL\n") in error_text(error)
 
 
 @pytest.mark.parametrize("files", [FILES.replace("https://tools.example", "cdrom://tools"), FILES[:120]])
@@ -117,9 +114,7 @@ def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_step_that_takes_a_package_of_the_base_away_is_refused() -> None:
-    with pytest.raises(ConflictError) as caught:
-        read(steps=f"Remv libc6-plugin [1.0]\n{STEPS}")
-    assert error_text(caught.value) == (
+    assert refusal(ConflictError, read, steps=f"Remv libc6-plugin [1.0]\n{STEPS}") == (
         "error: a step on `house/base:1` would remove its package `libc6-plugin`: g++ libc6\n\n"
         "hint: name versions in `packages` that fit the packages of the base, or use another base\n"
     )

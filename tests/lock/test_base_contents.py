@@ -12,7 +12,7 @@ from bakehouse.errors import BuildError, RecipeError
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock import base_contents, locking
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 from tests.support.trees import Tree
 from tests.support.wheels import wheel
 
@@ -164,10 +164,7 @@ def test_a_base_that_cannot_be_pulled_is_reported(
 def test_an_invalid_record_is_a_mistake(vendor: Tree) -> None:
     vendor.write(f"{DIRECTORY}/{file_of(PINNED)}", "# Contents of other\nnumpy 1.26.4\n")
 
-    with pytest.raises(RecipeError) as caught:
-        lock(vendor, "small")
-
-    text = error_text(caught.value)
+    text = refusal(RecipeError, lock, vendor, "small")
     heading = f"# Contents of <base>@{PINNED.partition('@')[2]}"
     assert f"invalid record of a base: `{file_of(PINNED)}` begins with `{heading}`" in text
     assert "invalid record of a base: a line is `name==version`" in text

@@ -12,7 +12,7 @@ from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock import build_backend, locked_base
 from bakehouse.lock.python import Index, LockedFile, Metadata, RunBackend, resolve
 from bakehouse.plan.workspace import open_workspace
-from tests.support.errors import error_text
+from tests.support.errors import error_text, refusal
 from tests.support.sdists import WITNESS, hostile, sdist
 from tests.support.wheels import sha256, wheel
 
@@ -82,10 +82,7 @@ def test_what_a_backend_states_elsewhere_is_resolved(tmp_path: Path, index: Inde
 
 
 def test_a_backend_cannot_state_another_package(index: Index) -> None:
-    with pytest.raises(BuildError) as caught:
-        resolve(["bad"], [], replace(index, run_backend=states(version="2.0")))
-
-    assert error_text(caught.value) == (
+    assert refusal(BuildError, resolve, ["bad"], [], replace(index, run_backend=states(version="2.0"))) == (
         "error: the source distribution of `bad==1.0` contains bad 2.0\n\n"
         "hint: choose another version of the package\n"
     )

@@ -12,7 +12,7 @@ from bakehouse.errors import BuildError, ConflictError, Location, Problems
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock import build_requirements
 from bakehouse.lock.python import Index, LockedFile, Metadata, lock_text
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised, refusal
 from tests.support.wheels import sha256, wheel
 
 SHA = "0123456789abcdef" * 4
@@ -83,10 +83,9 @@ def test_the_version_of_the_image_is_taken_if_it_fits(wheels: Path) -> None:
 
 
 def test_a_framework_is_not_replaced(wheels: Path) -> None:
-    with pytest.raises(ConflictError) as caught:
-        locked(index(wheels, "torch==1.0"), package("torch", "9.0+cpu"))
+    error = raised(ConflictError, locked, index(wheels, "torch==1.0"), package("torch", "9.0+cpu"))
 
-    lines = error_text(caught.value).splitlines()
+    lines = error_text(error).splitlines()
     assert lines[:2] == [
         "error: `own==1.0` must be built with other packages than those of the image",
         "  because a component installs torch 9.0+cpu",
@@ -95,10 +94,7 @@ def test_a_framework_is_not_replaced(wheels: Path) -> None:
 
 
 def test_requirements_without_wheels_are_an_error(wheels: Path) -> None:
-    with pytest.raises(BuildError) as caught:
-        locked(index(wheels, "absent>=1"))
-
-    lines = error_text(caught.value).splitlines()
+    lines = refusal(BuildError, locked, index(wheels, "absent>=1")).splitlines()
     assert lines[0] == "error: the build requirements of `own==1.0` have no wheels: absent>=1"
     assert lines[-1] == "hint: name a wheel, or a version that has one"
 

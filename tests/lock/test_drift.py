@@ -11,7 +11,7 @@ from bakehouse.engine.daemon_info import UnavailableDaemon, UnavailableReason
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, EngineError, Problems, StaleError
 from bakehouse.lock import apt_base_image, apt_suite, drift, locking
 from bakehouse.lock.drift import Drift, DriftKind
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised, refusal
 from tests.support.locked_debian import index
 from tests.support.requirements_locks import locked_heading
 from tests.support.trees import COMPONENTS, IMAGE, Tree
@@ -160,9 +160,8 @@ def test_another_failure_hides_neither_a_silent_vendor_nor_what_was_locked(
 
     monkeypatch.setattr(locking, "pin", pin)
     monkeypatch.setattr(apt_suite, "lock", fail)
-    with pytest.raises(BuildError) as caught:
-        locking.run(project.root, ["small"], print)
-    assert [each.message for each in caught.value.diagnostics] == ["no answer", "no engine"]
+    error = raised(BuildError, locking.run, project.root, ["small"], print)
+    assert [each.message for each in error.diagnostics] == ["no answer", "no engine"]
     monkeypatch.chdir(project.root)
     assert main.run(("lock", "small")) == BuildError.exit_code
     assert capsys.readouterr().out == "pinned\n"
@@ -178,9 +177,7 @@ def test_a_base_that_is_pulled(project: Tree) -> None:
         Drift(DriftKind.NO_DIGEST, "theirs 1", "x.example/y:1"),
         Drift(DriftKind.MIRRORS, "x.example/y:1", "packages of apt"),
     ]
-    with pytest.raises(StaleError) as caught:
-        locking.require_locked(open_points(project))
-    assert error_text(caught.value) == (
+    assert refusal(StaleError, locking.require_locked, open_points(project)) == (
         "error: 1 item is not locked\n\nhint: run `bake lock` and commit the result\n"
     )
 

@@ -14,7 +14,7 @@ from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import locking
 from bakehouse.util.oci import Sha256
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 from tests.support.git_repository import commit, project
 from tests.support.sdists import WITNESS, hostile
 from tests.support.trees import Tree
@@ -44,9 +44,7 @@ def lock(tree: Tree, line: str) -> str:
 
 
 def mistake(tree: Tree, line: str) -> str:
-    with pytest.raises(BakehouseError) as caught:
-        lock(tree, line)
-    return re.sub(r"(?m)^.*\^+\n", "", error_text(caught.value))
+    return re.sub(r"(?m)^.*\^+\n", "", refusal(BakehouseError, lock, tree, line))
 
 
 def test_a_commit_is_locked_as_a_source_distribution(own: Tree, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from bakehouse.lock import drift, locking
 from bakehouse.lock.drift import DriftKind
 from bakehouse.lock.index_check import foreign_hosts, foreign_sites
 from bakehouse.resolve.resolver import resolve
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised, refusal
 from tests.support.file_server import FileServer, serving
 from tests.support.git_repository import commit, git
 from tests.support.index_server import put_index, put_page, wheel_file
@@ -80,10 +80,7 @@ def test_another_file_is_reported(project: Tree, server: FileServer) -> None:
     lock = write_lock(project, locked(OTHER))
 
     differences = locking.check_locks(project.root, ["small"], lambda _: None)
-    with pytest.raises(StaleError) as caught:
-        locking.require_locked(differences)
-
-    assert error_text(caught.value).replace(f"{project.root}/", "") == (
+    assert refusal(StaleError, locking.require_locked, differences).replace(f"{project.root}/", "") == (
         f"error: `{FILE}` in the lock of `small` has another sha256 than in the package index\n"
         f"  --> images/{lock.name}:3:1\n   |\n 3 | {locked(OTHER)}\n   | {'^' * len(locked(OTHER))}\n"
         f"  locked  {OTHER}\n"
@@ -125,9 +122,8 @@ def test_an_unreachable_index_is_not_a_yes(
     differences = locking.check_locks(project.root, ["small"], lambda _: None)
 
     assert [item.kind for item in differences] == [DriftKind.NOT_COMPARED]
-    with pytest.raises(BuildError) as caught:
-        locking.require_locked(differences)
-    assert "error: the lock of `small` was not compared with the package index\n" in error_text(caught.value)
+    error = raised(BuildError, locking.require_locked, differences)
+    assert "error: the lock of `small` was not compared with the package index\n" in error_text(error)
 
 
 def test_a_package_that_no_index_of_this_machine_has_is_not_a_yes(project: Tree, server: FileServer) -> None:

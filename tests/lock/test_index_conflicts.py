@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.python_lock import locked_sums
-from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BuildError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock.python import Index, LockedFile, lock_text, resolve
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 from tests.support.file_server import FileServer, serving
 from tests.support.index_server import metadata, put_index, wheel_file
 
@@ -74,11 +73,8 @@ def versions(index: Index, *requirements: str) -> list[str]:
 def test_a_higher_version_on_another_index_is_refused(
     index: Index, internal: FileServer, public: FileServer
 ) -> None:
-    with pytest.raises(BuildError) as caught:
-        resolve(["ours>=1.0"], [], index)
-
     assert (
-        failure_text(caught.value.diagnostics[0])
+        refusal(BuildError, resolve, ["ours>=1.0"], [], index)
         == f"""\
 error: package indexes have different projects called `ours`
   chosen   ours 99.0
@@ -148,10 +144,7 @@ def test_an_index_may_refuse_access_to_a_missing_project(index: Index, public: F
 def test_an_index_that_rejects_the_login_cannot_be_compared(index: Index, public: FileServer) -> None:
     public.login = "user:word"
 
-    with pytest.raises(BuildError) as caught:
-        versions(index, "ours")
-
-    assert error_text(caught.value) == (
+    assert refusal(BuildError, versions, index, "ours") == (
         f"error: cannot compare the package indexes: {public.url}/simple refused access (401)\n"
     )
 

@@ -14,7 +14,7 @@ from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import python
 from bakehouse.lock.python import Index, lock_text, resolve
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised
 from tests.support.file_server import company_certificate, serving
 from tests.support.wheels import sha256, wheel
 
@@ -135,9 +135,7 @@ def test_alone_leaves_out_what_a_package_needs(tmp_path: Path, index: Index) -> 
 
 def test_what_cannot_be_had_is_reported_in_uvs_words(tmp_path: Path, index: Index) -> None:
     wheel(tmp_path / "wheels", "top", "1.0", requires=("missing",))
-    with pytest.raises(ConflictError) as caught:
-        resolve(["top"], [], index)
-    (diagnostic,) = caught.value.diagnostics
+    (diagnostic,) = raised(ConflictError, resolve, ["top"], [], index).diagnostics
     assert diagnostic.message == "no versions satisfy `top`"
     assert "missing was not found" in "\n".join(diagnostic.tail)
     assert diagnostic.hint == "the indexes of this machine's pip are used; run `pip config list` to see them"
@@ -150,9 +148,7 @@ def test_a_misspelt_name_is_to_be_checked_first(
     tmp_path: Path, index: Index, constraint: str, meant: str
 ) -> None:
     wheel(tmp_path / "wheels", "top", "1.0")
-    with pytest.raises(ConflictError) as caught:
-        resolve(["top", "Pandsa>=2"], [constraint], index)
-    (diagnostic,) = caught.value.diagnostics
+    (diagnostic,) = raised(ConflictError, resolve, ["top", "Pandsa>=2"], [constraint], index).diagnostics
     assert diagnostic.hint == (
         f"check the spelling of `pandsa`{meant}; "
         "the indexes of this machine's pip are used; run `pip config list` to see them"
@@ -190,9 +186,8 @@ def test_an_unreachable_index_is_not_a_conflict(
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with pytest.raises(BuildError) as caught:
-        resolve(["top"], [], Index(PipConfig(index_url=silent_index), None))
-    (diagnostic,) = caught.value.diagnostics
+    error = raised(BuildError, resolve, ["top"], [], Index(PipConfig(index_url=silent_index), None))
+    (diagnostic,) = error.diagnostics
     assert diagnostic.message == "uv failed to find versions of `top`"
     assert diagnostic.hint == "the indexes of this machine's pip are used; run `pip config list` to see them"
 

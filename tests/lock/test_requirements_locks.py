@@ -23,6 +23,7 @@ from bakehouse.errors import (
 from bakehouse.lock import apt_suite, locking
 from bakehouse.lock.project_locks import check_python
 from bakehouse.resolve.resolver import Resolution, resolve
+from tests.support.errors import raised
 from tests.support.trees import Tree
 from tests.support.wheels import sha256, wheel
 
@@ -175,10 +176,7 @@ def test_one_mistake_of_several_images_names_them(project: Tree) -> None:
     project.write("images/images.yaml", MATRIX)
     wheel(project.root / "wheels", "needs", "1.0", requires=("plain>=2",))
 
-    with pytest.raises(ConflictError) as caught:
-        run(project)
-
-    assert [each.message for each in caught.value.diagnostics] == [
+    assert [each.message for each in raised(ConflictError, run, project).diagnostics] == [
         "`needs` does not fit the other requirements"
     ]
 
@@ -332,10 +330,7 @@ def test_a_lock_of_uv_with_another_version_of_a_component_is_a_conflict(locked_p
     locked_project.write("app/pyproject.toml", PROJECT.replace('"torch"', '"torch<2.9"'))
     lock_project(locked_project)
 
-    with pytest.raises(ConflictError) as caught:
-        run(locked_project)
-
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(ConflictError, run, locked_project).diagnostics
     assert diagnostic.message == "`torch==2.8.0` does not fit the components of image `small`"
     assert [reason.text for reason in diagnostic.reasons] == ["torch 2.9.0 installs torch==2.9.0+cpu"]
     assert diagnostic.hint == "lock `torch==2.9.0`, which fits, or use another version of the component"
@@ -400,10 +395,7 @@ def test_a_package_that_a_component_compiles_is_refused_with_the_line_to_add(
     recipe = HEAD.replace('{python: "3.11"}', '{python: "3.11", pytorch: "*"}')
     project.image(recipe + "requirements: requirements.txt\n")
 
-    with pytest.raises(ConflictError) as caught:
-        run(project)
-
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(ConflictError, run, project).diagnostics
     assert diagnostic.message == (
         "`torchvision` of the package index may be built for another PyTorch than image `small`"
     )
@@ -483,10 +475,7 @@ def test_without_the_packages_of_the_base_no_requirement_is_refused(with_bakehou
     base = 'summary: x\nbase: {nvidia-ngc-pytorch: "26.03"}\nrequirements: requirements.txt\n'
     with_bakehouse.write("images/own.yaml", base)
 
-    with pytest.raises(UndecidedError) as caught:
-        run(with_bakehouse, "own")
-
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(UndecidedError, run, with_bakehouse, "own").diagnostics
     assert diagnostic.message == "it is not known whether the requirements of image `own` fit its base"
     reasons = [reason.text for reason in diagnostic.reasons]
     assert reasons == ["the Python packages of nvidia-ngc-pytorch 26.03 are not known"]

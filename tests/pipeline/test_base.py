@@ -14,6 +14,7 @@ from bakehouse.errors import UsageError
 from bakehouse.pipeline import build
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.workspace import Selection, open_workspace, select
+from tests.support.errors import raised
 
 
 @pytest.fixture
@@ -47,9 +48,7 @@ def test_the_base_is_the_one_that_images_start_from(bases: list[BootstrappedBase
 
 def test_a_misspelt_base_is_an_error_that_names_the_known_one() -> None:
     workspace = open_workspace(HOME)
-    with pytest.raises(UsageError) as caught:
-        build.named_bases(workspace, ["debain-12"])
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(UsageError, build.named_bases, workspace, ["debain-12"]).diagnostics
     assert (diagnostic.message, diagnostic.hint) == (
         "unknown image or base `debain-12`",
         "did you mean `debian-12`?",

@@ -14,7 +14,7 @@ from bakehouse.plan.image_layer import ImageLayer
 from bakehouse.plan.workspace import open_workspace, raise_failures, select
 from bakehouse.registry.manifest import content_id, digest_of
 from tests.support import fake_engine
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 from tests.support.known_layers import digest
 from tests.support.trees import IMAGE, Tree
 
@@ -41,10 +41,7 @@ def project(tree: Tree) -> Tree:
 def test_an_image_with_an_unknown_checksum_is_not_built(project: Tree) -> None:
     workspace = open_workspace(project.root)
 
-    with pytest.raises(BuildError) as caught:
-        pinned_plan(workspace, select(workspace, ["open"]).plan)
-
-    assert error_text(caught.value) == ERROR
+    assert refusal(BuildError, pinned_plan, workspace, select(workspace, ["open"]).plan) == ERROR
 
 
 def test_it_fails_after_the_others(project: Tree) -> None:

@@ -12,7 +12,7 @@ from bakehouse.errors import EngineError
 from bakehouse.pipeline.build import runnable_plan
 from bakehouse.plan.workspace import open_workspace, raise_failures, select
 from tests.support.daemons import ENGINE
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 
 HINT = (
     "install qemu's user emulation on the engine's machine (on Debian `apt-get install qemu-user-static "
@@ -55,9 +55,7 @@ def test_a_named_image_that_the_engine_does_not_run_fails_after_the_others() -> 
 
     assert [image.name for image in runnable.images] == ["mpi-cpu"]
     assert lines == []
-    with pytest.raises(EngineError) as caught:
-        raise_failures(workspace)
-    assert error_text(caught.value) == (
+    assert refusal(EngineError, raise_failures, workspace) == (
         f"error: the container engine does not run linux/arm64 programs\n\nhint: {HINT}\n"
     )
 

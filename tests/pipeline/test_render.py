@@ -9,7 +9,7 @@ from bakehouse.errors import StaleError, UsageError
 from bakehouse.ledger.releases import load
 from bakehouse.pipeline import render
 from bakehouse.plan.workspace import Workspace, open_workspace, select_kept, select_own
-from tests.support.errors import error_text
+from tests.support.errors import raised, refusal
 from tests.support.ledgers import release
 from tests.support.trees import IMAGE, Tree, templates
 
@@ -65,9 +65,7 @@ def test_a_changed_image_is_a_changed_line(tree: Tree, keys: Path) -> None:
     before = keys.read_text().splitlines()
     tree.image(MATRIX + 'run: ["true"]\n', "family")
 
-    with pytest.raises(StaleError) as caught:
-        checked(tree)
-    text = error_text(caught.value)
+    text = refusal(StaleError, checked, tree)
     assert text.startswith("error: `images/keys.txt` is out of date\n")
     assert text.endswith("hint: run `bake render` and commit the result\n")
     assert f"-{before[2]}\n" in text
@@ -119,10 +117,7 @@ def test_a_project_that_commits_all_images_has_no_keys(tree: Tree, keys: Path) -
 def test_a_name_that_matches_no_image_is_a_mistake(tree: Tree, keys: Path) -> None:
     settings = '[tool.bakehouse]\ncommit = ["small", "smal-*"]\n'
 
-    with pytest.raises(UsageError) as caught:
-        written(tree, settings=settings)
-
-    assert error_text(caught.value) == (
+    assert refusal(UsageError, written, tree, settings=settings) == (
         "error: `commit` in [tool.bakehouse] has `smal-*`, which no image of the project matches\n\n"
         "hint: did you mean `small-*`?\n"
     )
@@ -161,9 +156,8 @@ def test_a_renamed_image_keeps_its_releases(tree: Tree) -> None:
     release(tree.root / "images", "small")
     (tree.root / "images/small.yaml").unlink()
     tree.image(f"{IMAGE}\nrenamed_from: small\n", "tiny")
-    with pytest.raises(StaleError) as caught:
-        render.check(select_kept(opened(tree, ALL), ()), lambda line: None)
-    assert caught.value.diagnostics[0].message == "the releases of `small` are not those of `tiny` yet"
+    error = raised(StaleError, render.check, select_kept(opened(tree, ALL), ()), lambda line: None)
+    assert error.diagnostics[0].message == "the releases of `small` are not those of `tiny` yet"
 
     lines = written(tree, settings=ALL)
     assert "moved images/small/releases.json to images/tiny" in lines

@@ -5,7 +5,7 @@ import pytest
 from bakehouse.errors import RecipeError
 from bakehouse.pipeline.smoke import require_channels, smoke
 from bakehouse.plan.workspace import open_workspace, select
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 from tests.support.trees import IMAGE, Tree
 
 ERROR = """\
@@ -32,10 +32,7 @@ def project(tree: Tree) -> Tree:
 def test_a_channel_without_a_directory_is_an_error_before_the_build(project: Tree) -> None:
     selection = select(open_workspace(project.root), ["coded"])
 
-    with pytest.raises(RecipeError) as caught:
-        smoke(selection, print)
-
-    assert error_text(caught.value) == ERROR
+    assert refusal(RecipeError, smoke, selection, print) == ERROR
 
 
 def test_other_checks_need_no_channel(project: Tree) -> None:

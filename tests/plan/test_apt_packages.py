@@ -9,7 +9,7 @@ from bakehouse.errors import RecipeError
 from bakehouse.plan.dockerfile import layer_owners, render_image
 from bakehouse.plan.model import BootstrappedBase, Image
 from tests.support.dockerfiles import stage
-from tests.support.errors import error_text
+from tests.support.errors import raised, refusal
 from tests.support.locked_debian import PACKAGES, index
 from tests.support.trees import IMAGE, Tree, templates
 
@@ -123,9 +123,7 @@ def test_what_a_part_does_with_the_package_database_is_linked_with_the_packages(
 
 def test_all_instructions_without_effect_are_reported(locked: Tree) -> None:
     locked.component("metis", METIS, METIS_STAGE + DIVERT.replace("RUN", "ENV A=1\nUSER me\nRUN"))
-    with pytest.raises(RecipeError) as caught:
-        locked.dockerfile()
-    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+    assert [diagnostic.message for diagnostic in raised(RecipeError, locked.dockerfile).diagnostics] == [
         "`ENV` in the `runtime` block of `metis` has no effect on the image",
         "`USER` in the `runtime` block of `metis` has no effect on the image",
     ]
@@ -133,9 +131,7 @@ def test_all_instructions_without_effect_are_reported(locked: Tree) -> None:
 
 def test_a_component_names_only_files(locked: Tree) -> None:
     locked.component("metis", METIS, METIS_STAGE + DIVERT.replace("RUN", "ENV A=1\nRUN"))
-    with pytest.raises(RecipeError) as caught:
-        locked.dockerfile()
-    assert error_text(caught.value) == (
+    assert refusal(RecipeError, locked.dockerfile) == (
         "error: `ENV` in the `runtime` block of `metis` has no effect on the image\n"
         "  --> components/metis/install.j2:1:1\n\n"
         "hint: set `environment` or `path` in its component.yaml instead\n"
@@ -215,9 +211,7 @@ def test_a_package_that_is_not_locked_is_a_mistake(
 ) -> None:
     tree.write(LOCK, index({**PACKAGES, **packages}))
     tree.image(IMAGE + f"packages: [{package}]\n")
-    with pytest.raises(RecipeError) as caught:
-        tree.plan()
-    text = error_text(caught.value)
+    text = refusal(RecipeError, tree.plan)
     assert f"error: {message}\n" in text
     assert "hint: run `bake lock small`" in text
 
@@ -226,9 +220,7 @@ def test_packages_of_stages_and_components_are_reported_with_what_needs_them(tre
     tree.write(LOCK, index({name: PACKAGES[name] for name in PACKAGES if name not in ("gcc", "gcc-12")}))
     tree.component("metis", METIS, METIS_STAGE)
     tree.image(IMAGE.replace("components: {", "components: {metis: '*', "))
-    with pytest.raises(RecipeError) as caught:
-        tree.plan()
-    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+    assert [diagnostic.message for diagnostic in raised(RecipeError, tree.plan).diagnostics] == [
         "every build stage needs `gcc`, which is not locked for Debian `bookworm`",
         "building `metis` needs `vim`, which is not locked for Debian `bookworm`",
     ]

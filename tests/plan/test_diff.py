@@ -11,6 +11,7 @@ from bakehouse.catalog.git_history import Past, past
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import RecipeError, UsageError
 from bakehouse.plan import diff
+from tests.support.errors import raised
 from tests.support.requirements_locks import locked_heading
 from tests.support.trees import COMPONENTS, SHA, Tree
 
@@ -221,10 +222,7 @@ def write_lock(tree: Tree, versions: Mapping[str, str], needs: Mapping[str, str]
 
 
 def test_unknown_images_are_reported(tree: Tree) -> None:
-    with pytest.raises(UsageError) as caught:
-        diff.names_at(state(tree), state(tree), "smal")
-
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(UsageError, diff.names_at, state(tree), state(tree), "smal").diagnostics
     assert (diagnostic.message, diagnostic.hint) == (
         "image `smal` does not exist at either commit",
         "did you mean `small`?",

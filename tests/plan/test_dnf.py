@@ -7,7 +7,7 @@ from bakehouse.plan import dockerfile
 from bakehouse.plan.image_lock import text as lock_text
 from bakehouse.plan.model import Image
 from bakehouse.plan.planner import make_plan
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 from tests.support.trees import Tree, templates
 
 VENDOR = """\
@@ -128,10 +128,7 @@ def test_each_base_gets_the_names_of_its_manager(tree: Tree, version: str, names
 
 
 def test_a_recipe_without_names_for_dnf_is_refused(tree: Tree) -> None:
-    with pytest.raises(RecipeError) as caught:
-        planned(tree, IMAGE + "packages: {apt: [g++]}\n")
-
-    text = error_text(caught.value)
+    text = refusal(RecipeError, planned, tree, IMAGE + "packages: {apt: [g++]}\n")
     assert text.startswith("error: `packages` of image `small` has no names for dnf\n")
     assert "`vendor` uses dnf" in text
     assert "hint: add `dnf: [NAMES]`, or `dnf: []` if it needs none\n" in text
@@ -140,10 +137,7 @@ def test_a_recipe_without_names_for_dnf_is_refused(tree: Tree) -> None:
 def test_a_component_without_names_for_dnf_is_refused(tree: Tree) -> None:
     tree.component("tool", TOOL)
 
-    with pytest.raises(RecipeError) as caught:
-        planned(tree, IMAGE + 'components: {tool: "*"}\n')
-
-    text = error_text(caught.value)
+    text = refusal(RecipeError, planned, tree, IMAGE + 'components: {tool: "*"}\n')
     assert text.startswith("error: `packages` of tool 2.0 has no names for dnf\n")
     assert "image `small` contains tool 2.0" in text
     assert "hint: add `dnf: [NAMES]` to the component, or use a base with another manager\n" in text
@@ -156,10 +150,7 @@ def test_an_empty_list_says_that_a_component_needs_no_package(tree: Tree) -> Non
 
 
 def test_a_version_of_apt_is_refused(tree: Tree) -> None:
-    with pytest.raises(RecipeError) as caught:
-        planned(tree, IMAGE + "packages: [vim=9.1]\n")
-
-    text = error_text(caught.value)
+    text = refusal(RecipeError, planned, tree, IMAGE + "packages: [vim=9.1]\n")
     assert text.startswith("error: `vim=9.1` is not a valid package name of dnf\n")
     assert "`vendor` uses dnf" in text
     assert "hint: write a version as `vim-9.1`\n" in text

@@ -20,6 +20,7 @@ from bakehouse.plan import dockerfile as rendering
 from bakehouse.plan.dockerfile import RenderedFile, dockerfile_string, heredoc_word
 from bakehouse.util.yaml_reader import parse
 from tests.support.dockerfiles import Instruction, instructions, pairs
+from tests.support.errors import raised
 from tests.support.trees import COMPONENTS, IMAGE, SHA, TEMPLATE, Tree, templates
 
 ENDS = ["END", "END2", 'END"', "EOF", "<<END", '<<"END"', "<<-END"]
@@ -567,9 +568,8 @@ def test_where_a_plain_word_belongs_no_value_adds_an_instruction(
     carry(plain, field, [usual])
     expected = shape(instructions(plain.dockerfile()))
     placed = carry(plain, field, payloads)
-    with pytest.raises(RecipeError) as caught:
-        plain.recipes()
-    refused = {diagnostic.location.line for diagnostic in caught.value.diagnostics if diagnostic.location}
+    error = raised(RecipeError, plain.recipes)
+    refused = {diagnostic.location.line for diagnostic in error.diagnostics if diagnostic.location}
     taken = [value for line, value in placed.items() if line not in refused]
 
     assert len(taken) < len(payloads) / 2
@@ -706,9 +706,7 @@ def test_templates_may_not_use_what_does_not_exist(tree: Tree) -> None:
     tree.component(
         "torch", COMPONENTS["torch"], "{% block build %}\nFROM x\n\n{{ no_such_thing }}\n{% endblock %}\n"
     )
-    with pytest.raises(RecipeError) as caught:
-        tree.dockerfile()
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(RecipeError, tree.dockerfile).diagnostics
 
     assert diagnostic.location is not None
     assert (diagnostic.location.path.name, diagnostic.location.line, diagnostic.label) == (
@@ -723,11 +721,10 @@ def test_templates_may_not_use_what_does_not_exist(tree: Tree) -> None:
 )
 def test_a_template_that_fails_is_reported_with_its_line(line: str, tree: Tree) -> None:
     tree.component("torch", COMPONENTS["torch"], f"{{% block build %}}\nFROM x\n{line}\n{{% endblock %}}\n")
-    with pytest.raises(RecipeError) as caught:
-        tree.dockerfile()
+    error = raised(RecipeError, tree.dockerfile)
 
-    assert caught.value.diagnostics[0].location is not None
-    assert caught.value.diagnostics[0].location.line == 3
+    assert error.diagnostics[0].location is not None
+    assert error.diagnostics[0].location.line == 3
 
 
 def written(directory: Path, *files: RenderedFile) -> None:
@@ -820,9 +817,8 @@ def test_a_long_difference_is_cut(tmp_path: Path) -> None:
 )
 def test_only_the_first_of_many_files_are_listed(tmp_path: Path, count: int, remaining: list[str]) -> None:
     files = [RenderedFile(f"small/{number}", b"") for number in range(count)]
-    with pytest.raises(StaleError) as caught:
-        rendering.check_files(files, tmp_path, ["small"])
-    assert [diagnostic.message for diagnostic in caught.value.diagnostics[6:]] == remaining
+    error = raised(StaleError, rendering.check_files, files, tmp_path, ["small"])
+    assert [diagnostic.message for diagnostic in error.diagnostics[6:]] == remaining
 
 
 def test_what_nothing_renders_any_more_is_found_but_not_what_others_own(tmp_path: Path) -> None:

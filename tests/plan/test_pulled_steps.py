@@ -13,7 +13,7 @@ from bakehouse.plan import dockerfile, image_lock
 from bakehouse.plan.dockerfile import layer_owners
 from bakehouse.plan.model import Image
 from tests.support.dockerfiles import stage
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 from tests.support.locked_debian import stanza
 from tests.support.trees import Tree, templates
 
@@ -70,9 +70,7 @@ def names(debs: tuple[Deb, ...]) -> list[str]:
 
 
 def mistakes(tree: Tree) -> str:
-    with pytest.raises(RecipeError) as caught:
-        tree.plan()
-    return error_text(caught.value)
+    return refusal(RecipeError, tree.plan)
 
 
 def key(image: Image) -> tuple[str, str]:

@@ -8,7 +8,7 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import RecipeError
 from bakehouse.plan.dockerfile import render
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised
 from tests.support.trees import COMPONENTS, IMAGE, Tree, templates
 
 UNSAFE = "access to attribute '{}' of '{}' object is unsafe."
@@ -51,13 +51,12 @@ def test_a_hostile_template_is_an_error_with_its_line(
     template = f"{{% block build %}}\nFROM venv AS torch\n{line}\n{{% endblock %}}\n"
     tree.component("torch", COMPONENTS["torch"], template)
 
-    with pytest.raises(RecipeError) as caught:
-        tree.dockerfile()
+    error = raised(RecipeError, tree.dockerfile)
 
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = error.diagnostics
     assert diagnostic.label.startswith(HOSTILE[line])
     assert [*tree.root.rglob("RAN")] == []
-    assert error_text(caught.value) == (
+    assert error_text(error) == (
         "error: cannot render the template of `torch`\n"
         "  --> components/torch/install.j2:3:1\n"
         "   |\n"

@@ -19,7 +19,7 @@ from bakehouse.plan.workspace import (
     select,
     select_kept,
 )
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised
 from tests.support.trees import IMAGE, Tree, templates
 
 MATRIX = """\
@@ -297,8 +297,7 @@ def test_rendered_files_of_a_recipe_with_mistakes_are_kept(own: Workspace) -> No
 def test_failures_of_several_images_have_the_lowest_exit_code(own: Workspace) -> None:
     own.failures.extend([BuildError("not built"), ConflictError("no version fits"), BuildError("not built")])
 
-    with pytest.raises(ConflictError) as caught:
-        raise_failures(own)
+    error = raised(ConflictError, raise_failures, own)
 
-    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == ["not built", "no version fits"]
+    assert [diagnostic.message for diagnostic in error.diagnostics] == ["not built", "no version fits"]
     raise_failures(own)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import PublishError
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.publish.image_root import write_root
 from bakehouse.registry.manifest import DOCKER_MANIFEST, digest_of
 from tests.support.candidates import candidate
+from tests.support.errors import refusal
 from tests.support.fake_registry import FakeRegistry, described
 from tests.support.layer_archives import Form, Member, compressed, layer
 from tests.support.proxy import Proxy
@@ -70,10 +70,7 @@ def test_a_changed_layer_is_refused(
     record = published(fake_registries[0], proxies[0], LAYERS[0])
     fake_registries[0].blobs[digest_of(LAYERS[0])] = LAYERS[1]
 
-    with pytest.raises(PublishError) as caught:
-        write(tmp_path, record)
-
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(PublishError, write, tmp_path, record) == (
         f"error: `{proxies[0].host}` failed\n"
         f"  answer  HTTP 200: the response for {digest_of(LAYERS[0])} has another digest\n"
     )
@@ -83,10 +80,7 @@ def test_a_changed_layer_is_refused(
 def test_a_candidate_that_is_gone_is_named(proxies: tuple[Proxy, Proxy], tmp_path: Path) -> None:
     record = replace(candidate(proxies[0]), digest="sha256:" + "5" * 64)
 
-    with pytest.raises(PublishError) as caught:
-        write(tmp_path, record)
-
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(PublishError, write, tmp_path, record) == (
         f"error: `{proxies[0].host}/team/image` no longer has the candidate sha256:555555555555\n\n"
         "hint: run `bake push --candidate mpi-cpu` again\n"
     )

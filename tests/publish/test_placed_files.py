@@ -18,7 +18,7 @@ from bakehouse.publish.promote import promote_image
 from bakehouse.registry.manifest import content_id
 from tests.support.built_images import BUILT, IMAGE, results
 from tests.support.candidates import candidate
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised, refusal
 from tests.support.fake_registry import CONFIG
 from tests.support.proxy import Proxy
 
@@ -43,9 +43,8 @@ def opened(root: Path) -> ProjectSettings:
 def refused(project: ProjectSettings) -> None:
     """Require that every gate refuses the image."""
     records = open_ledger(project).records("mpi-cpu")
-    with pytest.raises(NotReleasableError) as pushed:
-        image_push.push_images(project, [BUILT], print, PublishOptions())
-    assert "it was never smoke-tested" in error_text(pushed.value)
+    error = raised(NotReleasableError, image_push.push_images, project, [BUILT], print, PublishOptions())
+    assert "it was never smoke-tested" in error_text(error)
     with pytest.raises((NotReleasableError, PublishError)) as promoted:
         promote_image(project, IMAGE, print, PublishOptions())
     assert "it was never smoke-tested" in error_text(promoted.value)
@@ -107,9 +106,7 @@ def test_a_record_with_the_configuration_of_another_image_is_refused(
     record = candidate(*proxies)
     open_ledger(project).add(replace(record, config=BUILT.digest))
 
-    with pytest.raises(PublishError) as caught:
-        promote_image(project, IMAGE, print, PublishOptions())
-    assert error_text(caught.value).startswith(
+    assert refusal(PublishError, promote_image, project, IMAGE, print, PublishOptions()).startswith(
         f"error: the record of `{record.image_uri}` names another configuration than the registry\n"
         f"  record    {BUILT.digest}\n"
     )

@@ -28,6 +28,7 @@ from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 from tests.support import plans
 from tests.support.built_images import BUILT, PASSED
+from tests.support.errors import raised
 from tests.support.fake_registry import CONFIG, DIGEST, LAYER, MANIFEST, FakeRegistry, holding
 from tests.support.proxy import Forward, Proxy, Reply, Request, error_body
 
@@ -170,9 +171,7 @@ def test_a_changed_format_is_published_under_another_tag(
 def test_a_changed_format_under_todays_tag_is_reported(tmp_path: Path, proxy: Proxy) -> None:
     registry = NamedRegistry(proxy.host, lambda _: None)
     push(tmp_path, registry)
-    with pytest.raises(TagTakenError) as caught:
-        push(tmp_path, registry, form="oci")
-    assert caught.value.diagnostics == (
+    assert raised(TagTakenError, push, tmp_path, registry, form="oci").diagnostics == (
         Diagnostic(
             f"tag `{TAG}` is taken by the same image in another format",
             reasons=unfit(parse(MANIFEST), FORMS["oci"]),
@@ -184,9 +183,7 @@ def test_a_changed_format_under_todays_tag_is_reported(tmp_path: Path, proxy: Pr
 
 def test_a_lost_upload_is_not_a_missing_repository(tmp_path: Path, proxy: Proxy) -> None:
     proxy.fail("PUT", "/blobs/uploads/", 404, error_body("BLOB_UPLOAD_UNKNOWN", "no such upload"))
-    with pytest.raises(PublishError) as caught:
-        push(tmp_path, NamedRegistry(proxy.host, lambda _: None))
-    assert caught.value.diagnostics == (
+    assert raised(PublishError, push, tmp_path, NamedRegistry(proxy.host, lambda _: None)).diagnostics == (
         Diagnostic(
             f"the push to `{proxy.host}/team/image` failed",
             facts=(("registry", "HTTP 404: no such upload"),),
@@ -210,9 +207,8 @@ def test_overwriting_a_tag_after_a_push_to_ecr_is_reported(
     proxy.do("GET", NAMED, lambda _, __: Reply(200, kind, MANIFEST), times=1)
     proxy.do("GET", NAMED, lambda _, __: Reply(200, kind, OTHERS))
     monkeypatch.setattr(Repository, "_exchange", relayed)
-    with pytest.raises(TagTakenError) as caught:
-        push(tmp_path, NamedRegistry(ECR, lambda _: None))
-    assert ("there, manifest", digest_of(OTHERS)) in caught.value.diagnostics[0].facts
+    error = raised(TagTakenError, push, tmp_path, NamedRegistry(ECR, lambda _: None))
+    assert ("there, manifest", digest_of(OTHERS)) in error.diagnostics[0].facts
 
 
 class Overdue(NamedRegistry):

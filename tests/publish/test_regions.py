@@ -7,6 +7,7 @@ from bakehouse.publish.regions import for_each_region
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.registry import NamedRegistry, Registry
 from bakehouse.util.oci import Digest
+from tests.support.errors import raised
 
 DIGEST = Digest(f"sha256:{1:064x}")
 FIRST, SECOND = (NamedRegistry(f"{name}.example.com", lambda _: None) for name in ("one", "two"))
@@ -28,9 +29,7 @@ def test_what_no_registry_took_is_raised_as_it_was() -> None:
     def publish(target: Registry, first: PublishedImage | None) -> PublishedImage:
         raise EngineError("no container engine answers")
 
-    with pytest.raises(BakehouseError) as caught:
-        for_each_region([FIRST], publish)
-    assert type(caught.value) is EngineError
+    assert type(raised(BakehouseError, for_each_region, [FIRST], publish)) is EngineError
 
 
 def test_an_interrupt_between_two_registries_keeps_what_the_first_one_took() -> None:

@@ -26,6 +26,7 @@ from bakehouse.trust.bundle import SIGNATURE
 from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, TESTS
 from bakehouse.util.oci import Digest
 from tests.support.built_images import BUILT, IMAGE, PASSED
+from tests.support.errors import raised
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.fake_registry import CONFIG, DIGEST
 from tests.support.proxy import Proxy, error_body
@@ -194,10 +195,9 @@ def test_a_promotion_whose_statements_are_rejected_is_recorded(
     project: ProjectSettings, proxies: tuple[Proxy, Proxy], key: KeyFiles
 ) -> None:
     proxies[0].fail("PUT", "/manifests/sha256:", 405, error_body("UNSUPPORTED", "not supported"))
-    with pytest.raises(PublishError) as caught:
-        promote_candidate(replace(project, key_address=str(key.private)))
+    error = raised(PublishError, promote_candidate, replace(project, key_address=str(key.private)))
 
-    hints = [diagnostic.hint for diagnostic in caught.value.diagnostics]
+    hints = [diagnostic.hint for diagnostic in error.diagnostics]
     assert hints == ["run `bake promote mpi-cpu` again"]
     assert len(released(project)) == 1
 
@@ -242,10 +242,7 @@ def test_a_rebuild_of_an_unpublished_recipe(project: ProjectSettings, key: KeyFi
 
 
 def test_a_rebuild_needs_a_key(project: ProjectSettings) -> None:
-    with pytest.raises(UsageError) as caught:
-        signing.require_bundler(project)
-
-    assert caught.value.diagnostics == (
+    assert raised(UsageError, signing.require_bundler, project).diagnostics == (
         Diagnostic(
             "`--sign` needs a signing key",
             hint="set `signing_key` in [tool.bakehouse], or BAKEHOUSE_SIGNING_KEY",

@@ -14,7 +14,7 @@ from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.resolve import what_if
 from bakehouse.resolve.phrases import warnings_text
 from bakehouse.resolve.resolver import Resolution
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised
 
 CATALOG = open_workspace().catalog
 
@@ -83,9 +83,7 @@ def test_a_step_of_the_recipe_may_install_efa() -> None:
 def refusal(name: str, instance: str) -> str:
     [recipe] = select(open_workspace(), [name]).recipes
     assumptions = what_if.parse_assumptions([f"instance={instance}"], CATALOG)
-    with pytest.raises(ConflictError) as caught:
-        what_if.resolve_assuming(recipe, assumptions, CATALOG)
-    return error_text(caught.value)
+    return error_text(raised(ConflictError, what_if.resolve_assuming, recipe, assumptions, CATALOG))
 
 
 @pytest.mark.parametrize("words", [["driver=535"], ["instance=ml.p4d.24xlarge"]])
@@ -98,9 +96,7 @@ def test_no_answer_for_gpus_is_an_image_for_cpus_or_neuron(words: list[str]) -> 
 
 def test_no_close_combination_for_gpus_is_an_image_for_cpus_or_neuron() -> None:
     assumptions = what_if.parse_assumptions(["pytorch=2.13", "driver=470"], CATALOG)
-    with pytest.raises(ConflictError) as caught:
-        what_if.resolve_on_bases(assumptions, CATALOG)
-    report = error_text(caught.value)
+    report = error_text(raised(ConflictError, what_if.resolve_on_bases, assumptions, CATALOG))
 
     assert "1 change  with cuda-compat 12.6  nvidia-cuda 12.6.3 " in report
     assert not re.search(r"cpu-|neuron|  base ", report)

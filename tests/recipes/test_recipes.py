@@ -26,6 +26,7 @@ from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.oci import ARM64, PLATFORM
 from bakehouse.util.yaml_reader import Scalar
 from tests.support.dockerfiles import Instruction, instructions
+from tests.support.errors import raised
 from tests.support.own_recipes import IMAGES, RECIPES, catalog, dockerfile, plan, recipes, rendered, resolved
 
 COMPONENTS = sorted(path.name for path in (RECIPES / "components").iterdir())
@@ -451,12 +452,9 @@ def test_libfabric_of_an_older_efa_cannot_register_memory(efa: str, is_possible:
     if is_possible:
         assert resolve(changed, catalog()).version_of("nccl") == "2.19.3"
         return
-    with pytest.raises(Unsatisfiable) as caught:
-        resolve(changed, catalog())
+    error = raised(Unsatisfiable, resolve, changed, catalog())
 
-    facts = [
-        reason.text for reason in conflict_error(caught.value.conflict, catalog()).diagnostics[0].reasons
-    ]
+    facts = [reason.text for reason in conflict_error(error.conflict, catalog()).diagnostics[0].reasons]
     assert f"efa {efa}: its libfabric can't register memory for NCCL 2.19 and later" in facts
 
 

@@ -22,7 +22,7 @@ from bakehouse.resolve.phrases import warnings_text
 from bakehouse.resolve.resolver import resolve
 from bakehouse.resolve.unknown_facts import unknown_facts
 from bakehouse.util.yaml_reader import Scalar
-from tests.support.errors import error_text
+from tests.support.errors import raised, refusal
 
 WORKSPACE = open_workspace()
 CATALOG = WORKSPACE.catalog
@@ -118,9 +118,7 @@ def test_an_answer_to_a_question_says_what_is_not_known() -> None:
     component = replace(COMPONENT, releases=(replace(RELEASE, variants=variants),))
     catalog = replace(CATALOG, components={**CATALOG.components, INSTANCE: component})
     assumptions = what_if.parse_assumptions(["pytorch=1.10", "instance=ml.g7.12xlarge"], catalog)
-    with pytest.raises(UndecidedError) as caught:
-        what_if.resolve_on_bases(assumptions, catalog)
-    text = error_text(caught.value)
+    text = refusal(UndecidedError, what_if.resolve_on_bases, assumptions, catalog)
     assert text.startswith("error: it is not known whether a base fits pytorch 1.10 and ml.g7.12xlarge\n")
     assert "  the catalogue lacks  gpu-architecture of ml.g7.12xlarge, which pytorch 1.10.2 " in text
 
@@ -139,10 +137,9 @@ def test_an_answer_to_a_question_says_what_is_not_known() -> None:
 
 def test_a_component_that_states_nothing_about_trainium_is_not_known_to_work_there() -> None:
     assumptions = what_if.parse_assumptions(["horovod=*", "pytorch=2.5"], CATALOG)
-    with pytest.raises(UndecidedError) as caught:
-        what_if.resolve_on_bases(assumptions, CATALOG)
-    assert caught.value.diagnostics[0].facts[0] == ("not decided", "aws-neuron-pytorch")
-    assert caught.value.diagnostics[0].facts[-1] == (
+    error = raised(UndecidedError, what_if.resolve_on_bases, assumptions, CATALOG)
+    assert error.diagnostics[0].facts[0] == ("not decided", "aws-neuron-pytorch")
+    assert error.diagnostics[0].facts[-1] == (
         "the catalogue lacks",
         "whether horovod 0.28.1 (pytorch-py310) supports neuron-sdk",
     )

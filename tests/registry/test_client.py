@@ -26,6 +26,7 @@ from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_MANIFEST, digest_of
 from bakehouse.registry.registry import Credentials
 from bakehouse.registry.upload import Blob, Uploader
 from bakehouse.util.oci import Digest
+from tests.support.errors import raised
 from tests.support.proxy import LOST, Proxy, Reply, Request, error_body
 
 MANIFEST = json.dumps(
@@ -163,9 +164,7 @@ def test_a_repository_without_tags(server: Server) -> None:
 
 def test_a_missing_repository_is_reported_with_the_code_of_the_registry(server: Server) -> None:
     server.answers(Reply(404, {}, error_body("NAME_UNKNOWN", "repository name not known to registry")))
-    with pytest.raises(RegistryError) as caught:
-        server.repository().tags()
-    error = caught.value
+    error = raised(RegistryError, server.repository().tags)
     assert (error.status, error.code, error.text) == (
         404,
         "NAME_UNKNOWN",
@@ -204,9 +203,7 @@ def test_an_old_login_is_renewed_once(server: Server, refusal: Reply) -> None:
 
 def test_a_login_that_is_refused_twice_is_refused(server: Server) -> None:
     server.answers(Reply(401))
-    with pytest.raises(RegistryError) as caught:
-        server.repository().tags()
-    assert caught.value.status == 401
+    assert raised(RegistryError, server.repository().tags).status == 401
     assert (len(server.request_lines), server.renewed) == (2, 1)
 
 
@@ -321,9 +318,8 @@ def test_a_time_to_come_back_may_be_a_date(server: Server) -> None:
     then = email.utils.formatdate(time.time() + 100, usegmt=True)
     server.answers(Reply(503, {"Retry-After": then}))
     retry_policy = RetryPolicy(attempts=3, until=time.monotonic() + 20)
-    with pytest.raises(RegistryError) as caught:
-        Repository(server, "bakehouse/mpi-cpu", retry_policy).tags()
-    assert 90 < caught.value.retry_after <= 100
+    error = raised(RegistryError, Repository(server, "bakehouse/mpi-cpu", retry_policy).tags)
+    assert 90 < error.retry_after <= 100
     assert len(server.request_lines) == 1
 
 

@@ -17,6 +17,7 @@ from bakehouse.publish.options import PublishOptions
 from bakehouse.registry.destination import Destination, check_selection, destination
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.registry import NamedRegistry
+from tests.support.errors import raised
 
 ACCOUNT = "123456789012"
 EU = f"{ACCOUNT}.dkr.ecr.eu-west-1.amazonaws.com"
@@ -92,15 +93,12 @@ def test_other_hosts_are_known_by_docker_s_login(project: ProjectSettings) -> No
     ],
 )
 def test_an_invalid_name(project: ProjectSettings, to: str, diagnostic: Diagnostic) -> None:
-    with pytest.raises(UsageError) as caught:
-        resolved(project, to)
-    assert caught.value.diagnostics == (diagnostic,)
+    assert raised(UsageError, resolved, project, to).diagnostics == (diagnostic,)
 
 
 def test_a_misspelled_region_is_reported_before_any_request(project: ProjectSettings) -> None:
-    with pytest.raises(PublishError) as caught:
-        resolved(project, f"{ACCOUNT}.dkr.ecr.eu-wset-1.amazonaws.com/team")
-    assert caught.value.diagnostics == (
+    error = raised(PublishError, resolved, project, f"{ACCOUNT}.dkr.ecr.eu-wset-1.amazonaws.com/team")
+    assert error.diagnostics == (
         Diagnostic("unknown AWS region `eu-wset-1`", hint="did you mean `eu-west-1`?"),
     )
 

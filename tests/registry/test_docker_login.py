@@ -6,6 +6,7 @@ import pytest
 from bakehouse.errors import Diagnostic, RegistryAuthError
 from bakehouse.registry.destination import docker_login
 from bakehouse.registry.registry import Credentials
+from tests.support.errors import raised
 
 HOST = "registry.example.com"
 
@@ -46,9 +47,7 @@ def test_a_failing_helper_is_reported_without_its_output(
     helper.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     configured.write_text(json.dumps({"credHelpers": {HOST: "test"}}))
-    with pytest.raises(RegistryAuthError) as caught:
-        docker_login(HOST)
-    assert caught.value.diagnostics == (
+    assert raised(RegistryAuthError, docker_login, HOST).diagnostics == (
         Diagnostic(
             f"cannot read docker's login for `{HOST}`: its credential helper is missing or failed",
             hint=f"check `credHelpers` and `credsStore` in docker's settings, or run `docker login {HOST}`",
@@ -81,9 +80,7 @@ INVALID = Diagnostic(
 )
 def test_settings_that_docker_cannot_read_are_reported(configured: Path, content: str) -> None:
     configured.write_text(content)
-    with pytest.raises(RegistryAuthError) as caught:
-        docker_login(HOST)
-    assert caught.value.diagnostics == (INVALID,)
+    assert raised(RegistryAuthError, docker_login, HOST).diagnostics == (INVALID,)
 
 
 @pytest.mark.parametrize("output", ["not JSON", "{}"])
@@ -91,9 +88,7 @@ def test_a_helper_that_prints_something_else_is_reported(
     configured: Path, output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_helper(configured.parent, output, monkeypatch)
-    with pytest.raises(RegistryAuthError) as caught:
-        docker_login(HOST)
-    assert caught.value.diagnostics == (INVALID,)
+    assert raised(RegistryAuthError, docker_login, HOST).diagnostics == (INVALID,)
 
 
 @pytest.mark.parametrize("source", ["file", "helper"])
@@ -104,9 +99,7 @@ def test_an_identity_token_is_reported(
         use_helper(configured.parent, '{"Username": "<token>", "Secret": "secret"}', monkeypatch)
     else:
         configured.write_text(json.dumps({"auths": {HOST: {"auth": "MDAwOg==", "identitytoken": "secret"}}}))
-    with pytest.raises(RegistryAuthError) as caught:
-        docker_login(HOST)
-    assert caught.value.diagnostics == (
+    assert raised(RegistryAuthError, docker_login, HOST).diagnostics == (
         Diagnostic(
             f"docker's login for `{HOST}` is an identity token, which Bakehouse does not support",
             hint=f"log in with a user name and a password or access token: `docker login {HOST}`",

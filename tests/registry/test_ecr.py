@@ -10,6 +10,7 @@ from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_endpoints import check_host, is_ecr, registry_host
 from bakehouse.util.aws import Aws, AwsError, regions, translate_errors
+from tests.support.errors import raised
 
 HINT = "set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION"
 
@@ -95,9 +96,8 @@ def test_every_partition_has_an_ending_of_its_own(region: str, host: str) -> Non
     ],
 )
 def test_an_unknown_region(region: str, hint: str) -> None:
-    with pytest.raises(PublishError) as caught:
-        registry_host("123456789012", region)
-    assert caught.value.diagnostics == (Diagnostic(f"unknown AWS region `{region}`", hint=hint),)
+    error = raised(PublishError, registry_host, "123456789012", region)
+    assert error.diagnostics == (Diagnostic(f"unknown AWS region `{region}`", hint=hint),)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,8 @@ def test_dual_stack_addresses(region: str, fips: bool, host: str) -> None:
     ],
 )
 def test_an_address_that_can_not_be_is_refused_unasked(host: str, hint: str) -> None:
-    with pytest.raises(PublishError) as caught:
-        check_host(host)
-    assert caught.value.diagnostics == (Diagnostic(f"`{host}` is not a valid host of Amazon ECR", hint=hint),)
+    error = raised(PublishError, check_host, host)
+    assert error.diagnostics == (Diagnostic(f"`{host}` is not a valid host of Amazon ECR", hint=hint),)
 
 
 @pytest.mark.parametrize(
@@ -177,16 +176,13 @@ def test_other_registries_are_not_taken_for_ecr(host: str) -> None:
 
 
 def test_without_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PublishError) as caught:
-        EcrRegistry().credentials()
-    assert caught.value.diagnostics == (Diagnostic("no AWS region is set", hint=HINT),)
+    error = raised(PublishError, EcrRegistry().credentials)
+    assert error.diagnostics == (Diagnostic("no AWS region is set", hint=HINT),)
 
 
 def test_a_profile_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "missing")
-    with pytest.raises(RegistryAuthError) as caught:
-        EcrRegistry(region="eu-west-1").credentials()
-    assert caught.value.diagnostics == (
+    assert raised(RegistryAuthError, EcrRegistry(region="eu-west-1").credentials).diagnostics == (
         Diagnostic(
             "AWS profile `missing` does not exist",
             hint="set AWS_PROFILE to one of `aws configure list-profiles`",
@@ -239,9 +235,7 @@ def test_an_aws_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    with pytest.raises(PublishError) as caught:
-        EcrRegistry(region="eu-west-1").credentials()
-    assert caught.value.diagnostics == (
+    assert raised(PublishError, EcrRegistry(region="eu-west-1").credentials).diagnostics == (
         Diagnostic(
             "could not log in to Amazon ECR: AWS does not answer",
             facts=(("address", "http://127.0.0.1:1/"),),

@@ -12,6 +12,7 @@ from bakehouse.plan.model import ImageKey
 from bakehouse.publish.tags import immutable_tag, is_release_of
 from bakehouse.registry.registry import Credentials, NamedRegistry, open_client
 from bakehouse.util.oci import check_names, is_loopback
+from tests.support.errors import raised
 from tests.support.file_server import basic, company_certificate, serving
 
 KEY = ImageKey("7c1e44b0" * 8)
@@ -57,9 +58,7 @@ def test_names_that_registries_take(repository: str) -> None:
 
 @pytest.mark.parametrize("repository", ["a", "Upper/case", "a//b", "/a", "a/", "a..b", "a" * 257, "a b", ""])
 def test_a_repository_that_registries_refuse(repository: str) -> None:
-    with pytest.raises(PublishError) as caught:
-        check_names("localhost:5000", repository)
-    assert caught.value.diagnostics == (
+    assert raised(PublishError, check_names, "localhost:5000", repository).diagnostics == (
         Diagnostic(
             f"`{repository}` is not a valid repository name",
             reasons=(
@@ -74,9 +73,8 @@ def test_a_repository_that_registries_refuse(repository: str) -> None:
 
 @pytest.mark.parametrize("tag", ["", "-a", ".a", "a b", "a/b", "a:b", "a" * 129, "ä"])
 def test_a_tag_that_registries_refuse(tag: str) -> None:
-    with pytest.raises(PublishError) as caught:
-        check_names("localhost:5000", "bakehouse/mpi-cpu", "fine", tag)
-    assert caught.value.diagnostics == (
+    error = raised(PublishError, check_names, "localhost:5000", "bakehouse/mpi-cpu", "fine", tag)
+    assert error.diagnostics == (
         Diagnostic(
             f"`{tag}` is not a valid tag",
             reasons=(
@@ -91,9 +89,7 @@ def test_a_tag_that_registries_refuse(tag: str) -> None:
 
 @pytest.mark.parametrize("host", ["https://registry.example.com", "registry.example.com/team", "a b", ""])
 def test_an_invalid_address(host: str) -> None:
-    with pytest.raises(PublishError) as caught:
-        check_names(host, "bakehouse/mpi-cpu")
-    assert caught.value.diagnostics == (
+    assert raised(PublishError, check_names, host, "bakehouse/mpi-cpu").diagnostics == (
         Diagnostic(
             f"`{host}` is not a registry host",
             hint="write a host and, if needed, a port, as in `registry.example.com:5000`",

@@ -14,6 +14,7 @@ from bakehouse.errors import Diagnostic, PublishError, Reason
 from bakehouse.registry import registry_image
 from bakehouse.util.oci import PLATFORM, PLATFORMS
 from tests.support.debian_packages import deb
+from tests.support.errors import raised
 
 
 @pytest.fixture
@@ -34,9 +35,7 @@ def test_each_platform_has_locked_packages() -> None:
 
 
 def test_a_platform_without_locked_packages_is_named() -> None:
-    with pytest.raises(PublishError) as caught:
-        registry_image.locked("linux/riscv64")
-    assert caught.value.diagnostics == (
+    assert raised(PublishError, registry_image.locked, "linux/riscv64").diagnostics == (
         Diagnostic(
             "the local registry cannot run on an engine of linux/riscv64",
             reasons=(Reason("docker-registry is not locked for Debian bookworm-riscv64"),),
@@ -71,9 +70,7 @@ def test_a_package_that_cannot_be_downloaded_is_the_reason(
     monkeypatch.setattr(daemon_info, "docker", lambda *_: ProgramResult(1, ""))
     monkeypatch.setattr("bakehouse.fetch.sources.DownloadConfig.offers", lambda *_: ())
     lines: list[str] = []
-    with pytest.raises(PublishError) as caught:
-        registry_image.ensure(project, PLATFORM, lines.append)
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(PublishError, registry_image.ensure, project, PLATFORM, lines.append).diagnostics
     assert (diagnostic.message, diagnostic.hint) == (
         "the image of the local registry cannot be made",
         "set `registry` in [tool.bakehouse] to a registry, or make a mirror of Debian reachable",

@@ -24,6 +24,7 @@ from tests.support.catalogs import (
     is_asked_for,
     selections,
 )
+from tests.support.errors import raised
 from tests.support.trees import COMPONENTS, SHA, Tree
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
@@ -181,10 +182,7 @@ def test_another_version_of_a_component_s_wheel_in_the_recipe_s_lock_is_refused(
     tree.write("images/own.lock", f"torch==3.0 --hash=sha256:{SHA}  # torch.whl 1\n")
     tree.image(HEAD + 'components: {framework: "*"}\nrequirements: own.lock\n')
 
-    with pytest.raises(Unsatisfiable) as caught:
-        tree.resolve()
-
-    [refusal] = caught.value.conflict.refusals
+    [refusal] = raised(Unsatisfiable, tree.resolve).conflict.refusals
     assert refusal.packages
     assert [package.version for package in refusal.packages] == ["2.0+cpu", "3.0"]
 
@@ -421,9 +419,8 @@ def test_a_conflict_that_has_to_do_with_few_parts_is_found_among_many(tree: Tree
     catalog = plus(tree.catalog(), *many, late if last == "late" else provided)
     recipe = asking(tree, *(need(component.name) for component in many), need("zebra"), need("python"))
 
-    with pytest.raises(Unsatisfiable) as caught:
-        resolve(recipe, catalog)
-    assert caught.value.conflict.name == ("python" if last == "late" else "zebra")
+    error = raised(Unsatisfiable, resolve, recipe, catalog)
+    assert error.conflict.name == ("python" if last == "late" else "zebra")
 
 
 @pytest.mark.parametrize("owner", ["one", "three", "two"])

@@ -4,6 +4,7 @@ import pytest
 
 from bakehouse.errors import RecipeError
 from bakehouse.resolve.phrases import warnings_text
+from tests.support.errors import raised
 from tests.support.trees import IMAGE, Tree
 
 INSTANCE = """\
@@ -98,10 +99,9 @@ def test_nothing_that_suits_is_a_conflict_with_both_places(target_tree: Tree) ->
 def test_mistakes_in_targets_are_reported(target_tree: Tree, targets: str, message: str) -> None:
     target_tree.image(image(targets))
 
-    with pytest.raises(RecipeError) as caught:
-        target_tree.recipes()
+    error = raised(RecipeError, target_tree.recipes)
 
-    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [message]
+    assert [diagnostic.message for diagnostic in error.diagnostics] == [message]
 
 
 @pytest.mark.parametrize("name", ["instance", "driver"])
@@ -158,10 +158,7 @@ def test_one_report_alone_is_a_warning(target_tree: Tree) -> None:
 def test_a_conflict_needs_its_reason_and_its_source(target_tree: Tree) -> None:
     target_tree.component("torch", TORCH + "    conflicts: [{with: {pyton: '*'}}]\n")
 
-    with pytest.raises(RecipeError) as caught:
-        target_tree.catalog()
-
-    assert {diagnostic.message for diagnostic in caught.value.diagnostics} == {
+    assert {diagnostic.message for diagnostic in raised(RecipeError, target_tree.catalog).diagnostics} == {
         "a conflict has no `reason`",
         "a conflict has no `source`",
         "`torch` conflicts with unknown component `pyton`",

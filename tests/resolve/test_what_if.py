@@ -7,7 +7,7 @@ import pytest
 from bakehouse.cli import json_report, tables
 from bakehouse.errors import ConflictError, UndecidedError, UsageError
 from bakehouse.resolve import alternatives, what_if
-from tests.support.errors import error_text
+from tests.support.errors import error_text, refusal
 from tests.support.trees import COMPONENTS, Tree
 
 CUDA = """\
@@ -131,9 +131,7 @@ def resolved_image(tree: Tree, *arguments: str) -> str:
 
 
 def mistaken(tree: Tree, *arguments: str) -> str:
-    with pytest.raises(UsageError) as caught:
-        what_if.parse_assumptions(arguments, tree.catalog())
-    return error_text(caught.value)
+    return refusal(UsageError, what_if.parse_assumptions, arguments, tree.catalog())
 
 
 def test_a_base_is_found_for_what_is_asked_for(cuda_tree: Tree) -> None:

@@ -17,6 +17,7 @@ from bakehouse.errors import UsageError
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.distribution import Framework
 from bakehouse.sagemaker.local_job import RunRequest, check_code, efa_types, prepare
+from tests.support.errors import refusal
 from tests.support.trees import Tree
 
 MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
@@ -160,10 +161,7 @@ def test_a_group_without_gpus_on_sagemaker_has_none_here(instance_tree: Tree) ->
 
 
 def test_a_host_that_is_not_there_can_not_be_killed(instance_tree: Tree) -> None:
-    with pytest.raises(UsageError) as caught:
-        prepared(instance_tree, kills={"algo-3": 1.0})
-
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert refusal(UsageError, prepared, instance_tree, kills={"algo-3": 1.0}) == (
         "error: can't kill `algo-3`, which is not a host of this job\n\nhint: choose from algo-1, algo-2\n"
     )
 

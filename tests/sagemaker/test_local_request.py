@@ -18,7 +18,7 @@ from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.plan.workspace import Workspace, open_workspace
 from bakehouse.sagemaker.local_job import prepare
 from bakehouse.sagemaker.local_request import download_code, local_request
-from tests.support.errors import error_text
+from tests.support.errors import raised, refusal
 
 IMAGE = "ghcr.io/ada/churn@sha256:" + 64 * "1"
 TEXTS = {
@@ -125,9 +125,7 @@ def test_each_channel_needs_a_directory(workspace: Workspace) -> None:
     source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://data/test"}}
     channels = [ANSWER["InputDataConfig"][0], {"ChannelName": "test", "DataSource": source}]
     job = given(workspace, {**ANSWER, "InputDataConfig": channels}, inputs={"train": "missing"})
-    with pytest.raises(UsageError) as caught:
-        local_request(job, TrainingJob())
-    assert error_text(caught.value) == (
+    assert refusal(UsageError, local_request, job, TrainingJob()) == (
         "error: directory `missing` of channel `train` does not exist\n\n"
         "hint: `--channel training=data` copies the directory `data`\n"
         "\n"
@@ -256,6 +254,5 @@ def test_the_code_comes_from_s3(s3: Any) -> None:
 
     assert download_code("s3://code/job/sourcedir.tar.gz", "", lines.append) == b"packed"
     assert lines == ["downloading the code from s3://code/job/sourcedir.tar.gz"]
-    with pytest.raises(LaunchError) as caught:
-        download_code("s3://code/other.tar.gz", "", lines.append)
-    assert caught.value.diagnostics[0].hint == "set `--source-dir` to a directory with this code"
+    error = raised(LaunchError, download_code, "s3://code/other.tar.gz", "", lines.append)
+    assert error.diagnostics[0].hint == "set `--source-dir` to a directory with this code"

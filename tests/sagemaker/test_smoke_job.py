@@ -32,6 +32,7 @@ from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.smoke_job import RESULTS
 from bakehouse.trust import signed_report
+from tests.support.errors import raised
 from tests.support.fake_engine import CONTENT
 from tests.support.release_records import a_record
 from tests.support.remote_smoke import plan_of, run_of
@@ -240,10 +241,9 @@ def test_a_price_of_the_project_gives_the_cost() -> None:
 def test_a_failed_check_is_an_error_and_is_stored(session: Session) -> None:
     session.play = lambda: session.complete(train_success=run_of(3))
 
-    with pytest.raises(SmokeError) as caught:
-        session.smoke(job_named("failing"))
+    error = raised(SmokeError, session.smoke, job_named("failing"))
 
-    assert message(caught.value).startswith("error: check `train_success` failed\n")
+    assert message(error).startswith("error: check `train_success` failed\n")
     [stored] = check_rows.load(session.workspace.project.state, CONTENT)
     assert stored.outcome is Outcome.FAILED
 
@@ -338,10 +338,9 @@ def test_a_model_without_results_is_an_error(
 ) -> None:
     session.play = lambda: session.end("Completed", files)
 
-    with pytest.raises(SmokeError) as caught:
-        session.smoke(job_named("odd-1" if RESULTS in files else "odd-0"))
+    error = raised(SmokeError, session.smoke, job_named("odd-1" if RESULTS in files else "odd-0"))
 
-    assert message(caught.value).startswith(text)
+    assert message(error).startswith(text)
 
 
 @pytest.mark.parametrize(
@@ -371,10 +370,7 @@ def test_a_model_without_results_is_an_error(
     ],
 )
 def test_an_invalid_job_is_not_sent(session: Session, changed: dict[str, Any], text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        session.smoke(job_named("invalid", **changed))
-
-    assert message(caught.value) == text
+    assert message(raised(UsageError, session.smoke, job_named("invalid", **changed))) == text
     assert session.aws.calls("CreateTrainingJob") == 0
 
 

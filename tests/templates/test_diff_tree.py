@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 from bakehouse.catalog.project import HOME
+from tests.support.errors import raised
 from tests.support.scripts import load_script
 
 EPOCH = 1767225600
@@ -122,9 +123,7 @@ def test_licence_texts_are_copied(trees: Trees) -> None:
 
 def test_a_removed_file_of_the_base_is_an_error(trees: Trees) -> None:
     trees.write(trees.base / "usr/bin/old", "")
-    with pytest.raises(SystemExit) as caught:
-        trees.copied()
-    assert caught.value.code == (
+    assert raised(SystemExit, trees.copied).code == (
         "diff-tree: files of the base image were removed, which COPY --link cannot do:\n"
         "  /usr\n  /usr/bin\n  /usr/bin/old\n"
         "hint: leave out the packages of `apt` that remove them, or use another base"

@@ -13,6 +13,7 @@ from bakehouse.trust import bundle
 from bakehouse.trust.bundle import RefusedError, SignedStatement, statement, verify
 from bakehouse.trust.keys import Signer
 from bakehouse.util.oci import Digest
+from tests.support.errors import raised
 from tests.support.signing_keys import KeyFiles, make_key
 
 DIGEST = Digest("sha256:" + "4f" * 32)
@@ -38,9 +39,7 @@ def enveloped(document: object, signer: Signer) -> bytes:
 
 
 def refusal(content: bytes, key: KeyFiles) -> str:
-    with pytest.raises(RefusedError) as caught:
-        verify(content, DIGEST, NAMES, [key.public_key])
-    return str(caught.value)
+    return str(raised(RefusedError, verify, content, DIGEST, NAMES, [key.public_key]))
 
 
 def test_a_signed_statement_about_the_digest_is_accepted(key: KeyFiles, tmp_path: Path) -> None:

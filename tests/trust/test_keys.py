@@ -15,6 +15,7 @@ from bakehouse.errors import Diagnostic, PublishError, TrustError
 from bakehouse.trust import keys
 from bakehouse.trust.keys import KMS, PASSPHRASE, KmsSigner, open_signer, read_public_key
 from tests.support.ecr import moto_server
+from tests.support.errors import raised
 from tests.support.signing_keys import make_key
 
 REGION = "eu-west-1"
@@ -22,9 +23,7 @@ GENERATE = "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -aes2
 
 
 def refusal(key: str) -> Diagnostic:
-    with pytest.raises(TrustError) as caught:
-        open_signer(key)
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(TrustError, open_signer, key).diagnostics
     return diagnostic
 
 
@@ -124,9 +123,7 @@ def test_a_private_key_is_not_taken_for_a_public_one(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     key = make_key(tmp_path, "signing")
 
-    with pytest.raises(TrustError) as caught:
-        read_public_key(key.private)
-    assert caught.value.diagnostics == (
+    assert raised(TrustError, read_public_key, key.private).diagnostics == (
         Diagnostic(
             "`signing.pem` is not a public key in PEM",
             hint="write it with `openssl pkey -in signing.pem -pubout -out signing.pem`",

@@ -11,6 +11,7 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.util import files
 from bakehouse.util.files import display_path, expand_home, write_whole
+from tests.support.errors import raised
 
 
 def test_text_and_bytes_are_written_with_their_directories(tmp_path: Path) -> None:
@@ -67,13 +68,10 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError) as caught:
-        write_whole(tmp_path / "file" / "page", "new")
-    assert caught.value.filename == str(tmp_path / "file")
+    error = raised(NotADirectoryError, write_whole, tmp_path / "file" / "page", "new")
+    assert error.filename == str(tmp_path / "file")
 
-    with pytest.raises(PermissionError) as refused:
-        write_whole(Path("/proc/none/page"), "new")
-    assert refused.value.filename == "/proc/none"
+    assert raised(PermissionError, write_whole, Path("/proc/none/page"), "new").filename == "/proc/none"
 
 
 _KILLED = """\

@@ -11,6 +11,7 @@ from bakehouse.util import git
 from bakehouse.util.git import GitError, GitSource
 from bakehouse.util.oci import EPOCH
 from tests.support import git_repository
+from tests.support.errors import raised
 from tests.support.git_repository import commit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -21,9 +22,7 @@ def source(repository: Path, revision: str, subdirectory: str = "") -> GitSource
 
 
 def refusal(wanted: GitSource) -> str:
-    with pytest.raises(GitError) as caught:
-        git.files_of(wanted)
-    return str(caught.value)
+    return str(raised(GitError, git.files_of, wanted))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from bakehouse.errors import Problems, RecipeError
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import parse
+from tests.support.errors import raised
 
 
 def reading(text: str) -> tuple[Fields, Problems]:
@@ -15,9 +16,8 @@ def reading(text: str) -> tuple[Fields, Problems]:
 
 
 def messages(problems: Problems) -> list[str]:
-    with pytest.raises(RecipeError) as caught:
-        problems.raise_as(RecipeError)
-    return [diagnostic.message for diagnostic in caught.value.diagnostics]
+    error = raised(RecipeError, problems.raise_as, RecipeError)
+    return [diagnostic.message for diagnostic in error.diagnostics]
 
 
 def test_fields_are_read_by_name_with_defaults() -> None:
@@ -37,9 +37,7 @@ def test_an_unknown_key_is_reported_with_the_nearest_known_key() -> None:
     fields.text("summary")
     fields.finish()
 
-    with pytest.raises(RecipeError) as caught:
-        problems.raise_as(RecipeError)
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(RecipeError, problems.raise_as, RecipeError).diagnostics
     assert (diagnostic.message, diagnostic.hint) == (
         "unknown key `summry` in the part",
         "did you mean `summary`?",

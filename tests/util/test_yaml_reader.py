@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bakehouse.errors import RecipeError
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_reader import MAX_DEPTH, Mapping, Node, Scalar, Sequence, load, parse
+from tests.support.errors import raised
 from tests.support.trees import COMPONENTS, IMAGE
 
 PATH = Path("a.yaml")
@@ -17,9 +18,7 @@ SAMPLES = [text.encode() for text in (IMAGE, *COMPONENTS.values())]
 
 
 def refused(data: bytes) -> str:
-    with pytest.raises(RecipeError) as caught:
-        parse(data, PATH)
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(RecipeError, parse, data, PATH).diagnostics
     return diagnostic.message
 
 

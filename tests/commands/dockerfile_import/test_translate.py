@@ -9,6 +9,7 @@ from bakehouse.commands.dockerfile_import.account import Fate
 from bakehouse.commands.dockerfile_import.translate import find_context
 from bakehouse.errors import RecipeError
 from tests.commands.dockerfile_import.translated_dockerfile import Translated
+from tests.support.errors import raised
 
 Translate = Callable[[str], Translated]
 METIS = "http://glaros.dtc.umn.edu/gkhome/fetch/sw/metis/metis-5.1.0.tar.gz"
@@ -278,9 +279,7 @@ def test_the_old_form_of_env_removes_quotes_and_other_words_are_errors(translate
         "OTHER": "x y",
         "A": "b c",
     }
-    with pytest.raises(RecipeError) as caught:
-        translated("FROM debian:12\nENV A=$(ls *.gz)\n")
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(RecipeError, translated, "FROM debian:12\nENV A=$(ls *.gz)\n").diagnostics
     assert diagnostic.message == "`*.gz)` in ENV has no `=`; BuildKit rejects this line"
     assert diagnostic.location is not None
     assert diagnostic.location.line == 2

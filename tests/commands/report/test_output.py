@@ -15,6 +15,7 @@ import pytest
 from bakehouse.commands.report import output
 from bakehouse.errors import Diagnostic, PublishError, UsageError
 from tests.support.ecr import moto_server
+from tests.support.errors import raised
 
 PAGE = b"<!DOCTYPE html>"
 REGION = "eu-west-1"
@@ -71,17 +72,13 @@ def test_s3_gets_a_page_that_browsers_show(s3: Any) -> None:
 
 
 def test_a_missing_bucket_is_reported(s3: Any) -> None:
-    with pytest.raises(PublishError) as caught:
-        output.write(PAGE, "s3://no-bucket/fleet", REGION)
+    error = raised(PublishError, output.write, PAGE, "s3://no-bucket/fleet", REGION)
 
-    assert str(caught.value) == "could not write `s3://no-bucket/fleet/index.html`"
+    assert str(error) == "could not write `s3://no-bucket/fleet/index.html`"
 
 
 def test_a_url_without_a_bucket_is_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        output.write(PAGE, "s3://", REGION)
-
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(UsageError, output.write, PAGE, "s3://", REGION).diagnostics
     assert (diagnostic.message, diagnostic.hint) == (
         "`s3://` does not name a bucket",
         "write it as `s3://our-bucket/report`",

@@ -17,7 +17,7 @@ from bakehouse.plan.workspace import Workspace, select
 from tests.commands.security.scanner_documents import CONFIG, CYCLONEDX, MANIFEST, SARIF, TRIVY
 from tests.commands.security.security_updates import install
 from tests.support import vex_documents
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised
 from tests.support.json_samples import sample, shape
 from tests.support.release_records import a_record
 from tests.support.trees import IMAGE, Tree, templates
@@ -37,9 +37,7 @@ def make(tree: Tree, *reports: Path) -> SecurityReport:
 
 
 def refused(report: SecurityReport) -> BakehouseError:
-    with pytest.raises(BakehouseError) as caught:
-        require_clean(report, hint="add `--fix` to lock the fixed versions")
-    return caught.value
+    return raised(BakehouseError, require_clean, report, hint="add `--fix` to lock the fixed versions")
 
 
 def publish(tree: Tree, key: str = "", digest: str = MANIFEST) -> None:
@@ -127,9 +125,7 @@ def test_an_image_that_no_report_is_about_is_not_scanned(
 
 
 def test_without_a_report_nothing_is_said(project: Tree) -> None:
-    with pytest.raises(UsageError) as caught:
-        make(project)
-    assert error_text(caught.value) == (
+    assert error_text(raised(UsageError, make, project)) == (
         "error: `security` reads the reports of scanners\n\nhint: scan the pushed image, "
         "as with `trivy image --format json`, and add `--import FILE`\n"
     )
@@ -185,9 +181,7 @@ def test_a_report_of_vulnerabilities_alone_does_not_cover_other_packages(
 
 
 def refusal(project: Tree, monkeypatch: pytest.MonkeyPatch, document: object = TRIVY) -> str:
-    with pytest.raises(UsageError) as caught:
-        import_report(project, monkeypatch, document)
-    return error_text(caught.value)
+    return error_text(raised(UsageError, import_report, project, monkeypatch, document))
 
 
 def test_a_report_of_another_image_is_refused(project: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

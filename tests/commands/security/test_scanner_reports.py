@@ -10,7 +10,7 @@ from bakehouse.commands.security.findings import Vulnerability
 from bakehouse.commands.security.scanner_reports import ScannedPackage, ScannerReport, load
 from bakehouse.errors import RecipeError
 from tests.commands.security.scanner_documents import CONFIG, CYCLONEDX, LAYER, MANIFEST, NAME, SARIF, TRIVY
-from tests.support.errors import error_text
+from tests.support.errors import raised, refusal
 
 GRYPE: dict[str, Any] = {
     "matches": [
@@ -208,16 +208,12 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
     ],
 )
 def test_an_incomplete_or_damaged_report_is_an_error(tmp_path: Path, document: object, reason: str) -> None:
-    with pytest.raises(RecipeError) as caught:
-        read(tmp_path, document)
-    assert reason in caught.value.diagnostics[0].message
+    assert reason in raised(RecipeError, read, tmp_path, document).diagnostics[0].message
 
 
 def test_an_unknown_format_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RecipeError) as caught:
-        read(Path(), {"a": 1})
-    assert error_text(caught.value) == (
+    assert refusal(RecipeError, read, Path(), {"a": 1}) == (
         "error: `report.json` is not a report of a scanner: its format is unknown\n"
         "  --> report.json:1:1\n\n"
         "hint: use JSON of Trivy, Grype or `aws ecr describe-image-scan-findings`, CycloneDX or SARIF\n"
@@ -234,6 +230,4 @@ def test_an_unknown_format_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_text_that_is_not_json_is_an_error(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "report.json"
     path.write_text(text)
-    with pytest.raises(RecipeError) as caught:
-        load(path)
-    assert caught.value.diagnostics[0].message.endswith(f": {reason}")
+    assert raised(RecipeError, load, path).diagnostics[0].message.endswith(f": {reason}")

@@ -9,7 +9,7 @@ import pytest
 from bakehouse.commands.security import waivers
 from bakehouse.commands.security.findings import PackageFinding, PackageKind, Usage, Vulnerability
 from bakehouse.errors import RecipeError
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised
 from tests.support.vex_documents import OPENSSL, TODAY, statement, write
 
 DEBIAN: tuple[PackageKind, ...] = ("Debian",)
@@ -149,9 +149,7 @@ def test_waivers_of_packages_that_were_not_scanned_are_no_warning(tmp_path: Path
 def refusal(root: Path, monkeypatch: pytest.MonkeyPatch, *statements: object, **fields: Any) -> str:
     monkeypatch.chdir(root)
     write(Path(), *statements, **fields)
-    with pytest.raises(RecipeError) as caught:
-        waivers.load(Path())
-    return error_text(caught.value)
+    return error_text(raised(RecipeError, waivers.load, Path()))
 
 
 def test_a_waiver_without_expiry_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import pytest
-
 from bakehouse.catalog.component import Component
 from bakehouse.commands.update.release_draft import read_copy
 from bakehouse.commands.update.release_entry import entry_text, insert, read_entry, with_version
 from bakehouse.errors import BuildError
 from tests.support.data import text_of
+from tests.support.errors import raised
 
 COMMENTED = text_of(__file__, "commented")
 NEW = """\
@@ -49,6 +48,5 @@ def test_a_version_keeps_its_quotes(tmp_path: Path) -> None:
 def test_a_release_that_does_not_start_a_line_is_an_error(tmp_path: Path) -> None:
     text = 'summary: A library\nreleases: [{version: "1.0", source: "https://example.org/a-b"}]\n'
     [release] = component_of(tmp_path, text).releases
-    with pytest.raises(BuildError) as caught:
-        read_entry(text, release)
-    assert caught.value.diagnostics[0].message == "release 1.0 is not a line that starts with `- `"
+    error = raised(BuildError, read_entry, text, release)
+    assert error.diagnostics[0].message == "release 1.0 is not a line that starts with `- `"

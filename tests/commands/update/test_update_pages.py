@@ -15,6 +15,7 @@ from tests.commands.update import page_recorder
 from tests.commands.update.catalogue_cut import COMPONENTS, cut_workspace, newer_than
 from tests.commands.update.page_recorder import addresses, record
 from tests.support.data import text_of
+from tests.support.errors import raised
 from tests.support.file_server import FileServer, serving
 
 PAGES = Path(__file__).with_name("recorded") / "pages"
@@ -244,6 +245,4 @@ def test_mistakes_in_upstream_are_reported(tmp_path: Path, upstream: str, messag
     directory.mkdir()
     text = f"summary: A\nupstream: {upstream}\n{releases}\n".replace("V", "(?P<version>.)")
     (directory / "component.yaml").write_text(text)
-    with pytest.raises(RecipeError) as caught:
-        read_copy(directory)
-    assert [each.message for each in caught.value.diagnostics] == [message]
+    assert [each.message for each in raised(RecipeError, read_copy, directory).diagnostics] == [message]
