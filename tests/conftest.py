@@ -5,14 +5,17 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 
+from bakehouse.catalog import cache
 from bakehouse.catalog.cache import Kept
+from bakehouse.catalog.component import Component
+from bakehouse.catalog.recipe import Recipe
 from tests.support.trees import COMPONENTS, IMAGE, TEMPLATE, Tree
 
 pytest_plugins = ["tests.support.plugin", "tests.support.counts"]
@@ -48,8 +51,9 @@ def botocore_models() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_recipes_in_memory() -> Iterator[None]:
-    """Bakehouse's own components and recipes, unpickled once and not for each project."""
-    load = Kept.load
+    """Bakehouse's own components and recipes, unpickled and pickled once and not for each project."""
+    load, pickled = Kept.load, cache._pickled
+    known: dict[tuple[int, ...], tuple[object, bytes]] = {}
 
     @functools.lru_cache(maxsize=4)
     def unpickled(name: str, data: bytes) -> Any:
@@ -59,8 +63,18 @@ def own_recipes_in_memory() -> Iterator[None]:
         is_own = name in ("components", "families")
         return unpickled(name, kept.values[name]) if is_own else load(kept, name)
 
+    def pickle_once(value: object, shared: Collection[int] = ()) -> bytes:
+        parts = (*value.values(),) if isinstance(value, dict) else (value,)
+        if not all(isinstance(part, (Component, Recipe)) for part in parts):
+            return pickled(value, shared)
+        key = tuple(map(id, parts))
+        if key not in known:
+            known[key] = (parts, pickled(value, shared))
+        return known[key][1]
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Kept, "load", load_once)
+        patch.setattr(cache, "_pickled", pickle_once)
         yield
 
 

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import functools
+import importlib
 import json
 import os
 import sys
@@ -24,6 +25,7 @@ from tests.support.benchmarks import (
     BENCHMARKS,
     CAMPAIGNS,
     PARTS,
+    QUICK,
     SHORT_PURE,
     SHORT_WITH_ENGINE,
     imported,
@@ -203,10 +205,18 @@ def test_a_campaign_and_its_tests_run_the_same_code(name: str) -> None:
         # Fixtures and paths are not the code of a campaign.
         assert (script & tests - {"tests.integration.ports"}) or f"benchmarks.{name}" in tests, path
 
+    importlib.import_module(f"benchmarks.{name}")
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_a_campaign_has_help(name: str) -> None:
     assert "usage: " in run(name, "--help")
 
 
-@pytest.mark.parametrize("name", SHORT_PURE)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.release) for name in SHORT_PURE]
+)
 def test_a_short_run_compares_the_work_of_both_sides(name: str, tmp_path: Path) -> None:
     if name == "report_page" and find_program() is None:
         pytest.skip("no Chromium on this machine")

@@ -28,18 +28,12 @@ from bakehouse.plan.workspace import open_workspace
 from bakehouse.util.format import fit_lines
 from tests.support.fake_registry import FakeRegistry
 from tests.support.ledgers import ECR, US, release
-from tests.support.programs import BAKE
+from tests.support.programs import BAKE, bake
 from tests.support.proxy import Proxy
 from tests.support.signing_keys import make_key
 
 TASKS = [task for tasks in GROUPS.values() for task in tasks]
 BY_NAME = {task.name: task for task in TASKS}
-
-
-def bake(*arguments: str, cwd: Path = HOME) -> subprocess.CompletedProcess[str]:
-    command = [*BAKE, *arguments]
-    environment = os.environ | {"NO_COLOR": "1", "GITHUB_ACTIONS": ""}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
 
 def failure(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -390,7 +384,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_process_ends_as_its_command_does() -> None:
-    result = bake("biuld")
+    result = subprocess.run([*BAKE, "biuld"], capture_output=True, text=True)
 
     assert (result.returncode, result.stdout) == (64, "")
     assert result.stderr == "error: unknown command `biuld`\n\nhint: did you mean `build`?\n"

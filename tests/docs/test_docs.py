@@ -1,13 +1,11 @@
 """The docs match the files, commands and keys that they describe."""
 
-import os
 import re
-import subprocess
 from pathlib import Path
 
 from bakehouse.catalog.project import HOME
 from tests.support.documents import table_rows
-from tests.support.programs import BAKE
+from tests.support.programs import bake
 from tests.support.requirements_locks import locked_heading
 
 GUIDE = HOME / "docs/how-to/extend-aws-images.md"
@@ -43,9 +41,9 @@ def test_the_recipe_with_all_packages_of_awss_guide_resolves(tmp_path: Path) -> 
     heading = locked_heading(tmp_path / "requirements.txt", "aws-guide")
     (tmp_path / "requirements.txt.lock").write_text(f"{heading}\n")
 
-    resolved = bake(tmp_path, "resolve aws-guide").splitlines()[1:]
+    resolved = printed(tmp_path, "resolve aws-guide").splitlines()[1:]
 
-    assert resolved == bake(HOME, f"resolve {IMAGE}").splitlines()[1:]
+    assert resolved == printed(HOME, f"resolve {IMAGE}").splitlines()[1:]
 
 
 def test_each_published_breakage_is_rebuilt_by_a_test() -> None:
@@ -77,7 +75,7 @@ def test_the_project_of_the_tutorial_resolves_as_shown(tmp_path: Path) -> None:
     text = TUTORIAL.read_text()
     write_files(tmp_path, text)
     outputs = dict(re.findall(r"\$ ([^\n]*)\n((?:[^$`\n][^\n]*\n)+)", text))
-    bake(tmp_path, "init churn")
+    printed(tmp_path, "init churn")
     settings = (tmp_path / "pyproject.toml").read_text()
     recipe = (tmp_path / "training-images/images/churn.yaml").read_text()
     assert settings == outputs["cat pyproject.toml"]
@@ -87,11 +85,11 @@ def test_the_project_of_the_tutorial_resolves_as_shown(tmp_path: Path) -> None:
     lock = f"{heading}\npandas==3.1.1 --hash=sha256:{'0' * 64}  # pandas-3.1.1-py3-none-any.whl 1\n"
     (tmp_path / "requirements.txt.lock").write_text(lock)
 
-    assert bake(tmp_path, "resolve churn") == outputs["bake resolve churn"]
-    assert bake(tmp_path, "render") == outputs["bake render"]
-    assert bake(tmp_path, "render --check")
-    assert "pytorch 2.13.0" in bake(tmp_path, "explain churn pytorch")
-    assert "fits with python 3.12" in bake(tmp_path, "resolve churn --assume python=3.12")
+    assert printed(tmp_path, "resolve churn") == outputs["bake resolve churn"]
+    assert printed(tmp_path, "render") == outputs["bake render"]
+    assert printed(tmp_path, "render --check")
+    assert "pytorch 2.13.0" in printed(tmp_path, "explain churn pytorch")
+    assert "fits with python 3.12" in printed(tmp_path, "resolve churn --assume python=3.12")
 
 
 def write_files(directory: Path, text: str) -> None:
@@ -102,9 +100,7 @@ def write_files(directory: Path, text: str) -> None:
         file.write_text(content)
 
 
-def bake(folder: Path, arguments: str) -> str:
-    command = [*BAKE, *arguments.split()]
-    environment = os.environ | {"NO_COLOR": "1", "PYTHONPATH": str(HOME)}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
-    ).stdout
+def printed(directory: Path, words: str) -> str:
+    result = bake(*words.split(), cwd=directory)
+    assert result.returncode == 0, result.stderr
+    return result.stdout

@@ -1,9 +1,7 @@
 """Check that the outputs in the guides are those of the code."""
 
-import os
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ from bakehouse.cluster.nccl_log import read_transports
 from bakehouse.plan import image_keys
 from tests.docs.prose import HOME
 from tests.support.documents import blocks, table_rows
-from tests.support.programs import BAKE
+from tests.support.programs import bake
 
 GUIDES = HOME / "docs/how-to"
 README = (HOME / "README.md").read_text(encoding="utf-8")
@@ -25,30 +23,14 @@ def test_the_comparison_of_instances_is_what_the_command_prints(tmp_path: Path) 
     (tmp_path / "pyproject.toml").write_text(prices)
     command, output = re.split(r"(?<!\\)\n", sample.removeprefix("$ bake "), maxsplit=1)
     arguments = shlex.split(command.replace("\\\n", " "))
-    completed = subprocess.run(
-        [*BAKE, *arguments],
-        cwd=tmp_path,
-        env=os.environ | {"NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert completed.stdout == output
+    assert bake(*arguments, cwd=tmp_path).stdout == output
 
 
 def test_the_readme_begins_with_what_validate_prints() -> None:
     [sample] = [code for _, code in blocks(HOME / "README.md") if code.startswith("$ bake validate")]
     command, output = sample.removeprefix("$ bake ").split("\n", 1)
-    completed = subprocess.run(
-        [*BAKE, *shlex.split(command)],
-        cwd=HOME,
-        env=os.environ | {"NO_COLOR": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert completed.stdout == output
+    printed = bake(*shlex.split(command))
+    assert printed.stderr + printed.stdout == output
 
 
 def test_the_readme_shows_the_demo_of_the_image_with_todays_key() -> None:

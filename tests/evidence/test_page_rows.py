@@ -16,6 +16,7 @@ from bakehouse.plan.model import Image, InstalledComponent
 from bakehouse.plan.workspace import open_workspace, select
 from tests.support import fake_engine
 from tests.support.built_images import CONTENT, TOOLKIT, results
+from tests.support.errors import raised
 
 KEY = "a" * 32
 LAYERS = step_layers.by_key([step_layers.StepLayer(KEY, "linux/amd64", CONTENT)])
@@ -125,9 +126,7 @@ def test_a_file_that_cannot_be_read_is_an_error(project: ProjectSettings, text: 
     project.images.mkdir()
     (project.images / page_rows.FILE).write_text(text)
 
-    with pytest.raises(RecipeError) as caught:
-        page_rows.read(project)
-    assert reason in dict(caught.value.diagnostics[0].facts)["because"]
+    assert reason in dict(raised(RecipeError, page_rows.read, project).diagnostics[0].facts)["because"]
 
 
 def test_results_of_all_images_stay_below_two_megabytes() -> None:

@@ -156,7 +156,7 @@ def test_the_last_line_of_the_command_is_the_sum(
 RUN = text_of(__file__, "run")
 
 
-@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize("processes", [pytest.param(0, marks=pytest.mark.release), 2])
 def test_the_numbers_are_those_of_pytest(tmp_path: Path, processes: int) -> None:
     (tmp_path / "test_run.py").write_text(RUN)
     (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('absent')\n")

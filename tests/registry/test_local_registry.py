@@ -24,6 +24,7 @@ from bakehouse.util import tempdir
 from tests.integration.ports import kept_port
 from tests.support.daemons import ENGINE
 from tests.support.data import text_of
+from tests.support.errors import raised
 from tests.support.fake_engine import FakeEngine, Run
 
 
@@ -216,9 +217,7 @@ def test_the_registry_of_an_older_bakehouse_is_stopped_and_its_images_are_named(
         EmbeddedRegistry, "_owner", lambda _: str(owner) if (owner / "keep").exists() else None
     )
     lines: list[str] = []
-    with pytest.raises(PublishError) as caught:
-        manage_local(project, "start", lines.append)
-    assert caught.value.diagnostics == (
+    assert raised(PublishError, manage_local, project, "start", lines.append).diagnostics == (
         Diagnostic(
             f"port {project.registry_port} of the local registry is used by another local registry, "
             f"in `{owner}`, of Bakehouse 0.1.0",
@@ -373,8 +372,6 @@ def test_a_push_keeps_the_registry(project: ProjectSettings) -> None:
 
 
 def test_an_unknown_action(project: ProjectSettings) -> None:
-    with pytest.raises(UsageError) as caught:
-        manage_local(project, "strat", print)
-    assert caught.value.diagnostics == (
+    assert raised(UsageError, manage_local, project, "strat", print).diagnostics == (
         Diagnostic("`registry` has no action `strat`", hint="did you mean `start`?"),
     )

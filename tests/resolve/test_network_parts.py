@@ -202,6 +202,10 @@ def test_mpirun_puts_the_toolkits_options_into_the_new_launchers_words(owner: st
     assert result.stdout.splitlines() == [*expected.split(), "--message=two words"]
 
 
+COMPILED: dict[tuple[str, ...], bytes] = {}
+"""Libraries by their code and options: the compiler takes longer than a check."""
+
+
 @dataclass(frozen=True)
 class FakeLibraries:
     """A small tree like an image's, of shared libraries that gcc compiles."""
@@ -212,8 +216,14 @@ class FakeLibraries:
     def library(self, path: str, code: str, *options: str) -> Path:
         target = self.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", str(target), *options]
-        subprocess.run(command, input=code, text=True, check=True)
+        key = (code, *(option.removeprefix(str(self.root)) for option in options))
+        if key not in COMPILED:
+            command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", str(target), *options]
+            subprocess.run(command, input=code, text=True, check=True)
+            COMPILED[key] = target.read_bytes()
+        # A library that is loaded must not change
+        target.unlink(missing_ok=True)
+        target.write_bytes(COMPILED[key])
         return target
 
     def fabric(self, directory: str = "amazon/efa/lib") -> None:

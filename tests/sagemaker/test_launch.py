@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import tarfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import boto3  # type: ignore[import-untyped]
 import pytest
 
 from bakehouse.catalog.instance_types import Instance
@@ -40,7 +40,8 @@ from bakehouse.sagemaker.launch import (
 )
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.trust import policy
-from tests.support.programs import BAKE, started
+from tests.support.errors import raised
+from tests.support.programs import BAKE, bake, started
 from tests.support.proxy import Reply
 from tests.support.sagemaker_releases import DIGEST, ROLE, URI, put, released
 from tests.support.training_front import ACCOUNT, REGION, Played, TrainingFront, training_front
@@ -333,7 +334,8 @@ def test_a_printed_request_makes_the_bucket_where_it_is_missing(
     code = snippet(record, replace(ON_TWO, sdk="boto3")).code
     bucket, s3 = f"sagemaker-{region}-{ACCOUNT}", aws.client("s3")
     for _ in range(2):
-        run(code.replace('strftime("', f'strftime("-{uuid.uuid4().hex[:8]}'))
+        monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+        exec(code.replace('strftime("', f'strftime("-{uuid.uuid4().hex[:8]}'), {})
     location = s3.get_bucket_location(Bucket=bucket)["LocationConstraint"]
     assert location == (region if region != "us-east-1" else None)
     objects = s3.list_objects_v2(Bucket=bucket)["Contents"]
@@ -342,10 +344,6 @@ def test_a_printed_request_makes_the_bucket_where_it_is_missing(
     for item in objects:
         s3.delete_object(Bucket=bucket, Key=item["Key"])
     s3.delete_bucket(Bucket=bucket)
-
-
-def run(code: str) -> None:
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_an_image_with_its_own_code_gets_none(session: Session) -> None:
@@ -821,10 +819,7 @@ def test_without_credentials_nothing_is_sent(session: Session, monkeypatch: pyte
 
 def test_a_region_where_the_profile_is_unknown(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "missing")
-    with pytest.raises(LaunchError) as caught:
-        default_region(session.workspace)
-
-    assert caught.value.diagnostics == (
+    assert raised(LaunchError, default_region, session.workspace).diagnostics == (
         Diagnostic(
             "AWS profile `missing` does not exist",
             hint="set AWS_PROFILE to one of `aws configure list-profiles`",
@@ -1160,19 +1155,9 @@ def test_unknown_ranks_per_host() -> None:
 # The command itself
 
 
-def command(*arguments: str) -> list[str]:
-    return [*BAKE, *arguments]
-
-
 LAUNCH_COMMAND = (
-    "launch",
-    "pytorch-cpu",
-    "--role",
-    ROLE,
-    "--instance-type",
-    "ml.c5.2xlarge",
-    "--instance-count",
-    "2",
+    *("launch", "pytorch-cpu", "--role", ROLE),
+    *("--instance-type", "ml.c5.2xlarge", "--instance-count", "2"),
 )
 
 
@@ -1181,13 +1166,13 @@ def environment(aws: TrainingFront) -> dict[str, str]:
     return {**inherited, **aws.environment, "PYTHONPATH": str(HOME), "NO_COLOR": "1", "GITHUB_ACTIONS": ""}
 
 
-@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("stops", [True, pytest.param(False, marks=pytest.mark.release)])
 def test_ctrl_c_at_the_command(project: Path, aws: TrainingFront, stops: bool) -> None:
     """Send a real signal to a real process after it printed a line of a host."""
     job = f"ctrl-c-{stops}"
-    arguments = command(*LAUNCH_COMMAND, "--job-name", job, *(["--stop-on-interrupt"] if stops else []))
+    options = ["--stop-on-interrupt"] if stops else []
     with started(
-        arguments,
+        [*BAKE, *LAUNCH_COMMAND, "--job-name", job, *options],
         env=environment(aws),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -1214,10 +1199,8 @@ def test_ctrl_c_at_the_command(project: Path, aws: TrainingFront, stops: bool) -
 
 
 def test_a_detached_job_at_the_command(project: Path, aws: TrainingFront) -> None:
-    arguments = command(
-        *LAUNCH_COMMAND, "--job-name", "sent-only", "--channel", "train=s3://data/a", "--detach"
-    )
-    result = subprocess.run(arguments, env=environment(aws), capture_output=True, text=True)
+    options = ("--job-name", "sent-only", "--channel", "train=s3://data/a", "--detach")
+    result = bake(*LAUNCH_COMMAND, *options, cwd=project)
 
     assert (result.returncode, result.stdout) == (
         0,
@@ -1236,19 +1219,8 @@ def test_a_job_file_at_the_command(project: Path, aws: TrainingFront) -> None:
         "  VpcConfig: {Subnets: [subnet-1], SecurityGroupIds: [sg-1]}\n"
         "  StoppingCondition: {MaxWaitTimeInSeconds: 10000}\n"
     )
-    words = (
-        "launch",
-        "--job",
-        "job.yaml",
-        "--job-name",
-        "of-a-file",
-        "--hyperparameter",
-        "epochs=5",
-        "--detach",
-    )
-    result = subprocess.run(
-        command(*words), env=environment(aws), capture_output=True, text=True, cwd=project
-    )
+    words = ("--job", "job.yaml", "--job-name", "of-a-file", "--hyperparameter", "epochs=5", "--detach")
+    result = bake("launch", *words, cwd=project)
 
     assert (result.returncode, result.stderr.count("warning")) == (0, 0), result.stderr
     job = aws.job("of-a-file")
@@ -1272,16 +1244,14 @@ def test_following_again_at_the_command(project: Path, aws: TrainingFront, sessi
     session.launch("cli-again", detach=True)
     aws.play("cli-again", "Failed", FailureReason="ClientError: no such image")
     aws.played["cli-again"].more["TrainingEndTime"] = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
-    arguments = command("launch", "--follow", "cli-again", "--region", REGION)
-    result = subprocess.run(arguments, env=environment(aws), capture_output=True, text=True)
+    result = bake("launch", "--follow", "cli-again", "--region", REGION, cwd=project)
 
     assert result.returncode == 6, result.stderr
     assert "  ClientError: no such image\n" in result.stdout
 
 
 def test_what_is_wrong_at_the_command(project: Path, aws: TrainingFront) -> None:
-    arguments = command(*LAUNCH_COMMAND, "--entry-point", "missing.py")
-    result = subprocess.run(arguments, env=environment(aws), capture_output=True, text=True)
+    result = bake(*LAUNCH_COMMAND, "--entry-point", "missing.py", cwd=project)
 
     assert (result.returncode, result.stdout, aws.requests) == (64, "", [])
     assert result.stderr.startswith("error: `missing.py` does not exist\n")

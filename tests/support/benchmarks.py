@@ -23,6 +23,8 @@ SHORT_PURE = (
     "resolve_render",
 )
 """Benchmarks whose short run needs no engine, in `tests/test_benchmarks.py`."""
+QUICK = ("image_uri", "questions", "resolve_render")
+"""The daily ones; `./bake test --release` runs all."""
 SHORT_WITH_ENGINE = (
     *("fleet_build", "image_size", "layer_push", "noop_build", "own_code", "pull", "push_sharing"),
     *("smoke_suite", "push_faults"),

@@ -1,15 +1,34 @@
 """Programs that tests run: `bake` of this checkout or of an installed wheel, and the docker client."""
 
 import contextlib
+import io
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from uv import find_uv_bin
 
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import main
+
 BAKE = (sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()")
+
+
+def bake(*words: str, cwd: Path = HOME) -> "subprocess.CompletedProcess[str]":
+    """Run a command line in this process, and return its exit code, output and errors."""
+    output, errors = io.StringIO(), io.StringIO()
+    with (
+        patch.dict(os.environ, {"NO_COLOR": "1", "GITHUB_ACTIONS": ""}),
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+    ):
+        code = main.run(words)
+    return subprocess.CompletedProcess(words, code, output.getvalue(), errors.getvalue())
 
 
 def docker(*arguments: str) -> str:

@@ -12,6 +12,7 @@ from bakehouse.fetch.connection import bundle_of
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.maintain import isolated_engine
 from bakehouse.util import git
+from tests.support.errors import raised
 from tests.support.ordinary_user import closed_directory
 
 
@@ -42,10 +43,7 @@ def test_a_missing_program_has_no_answer(closed: Path, ask: Callable[[], object]
     ],
 )
 def test_a_missing_program_is_named(closed: Path, ask: Callable[[], object], message: str) -> None:
-    with pytest.raises(BakehouseError) as caught:
-        ask()
-
-    assert caught.value.diagnostics[0].message == message
+    assert raised(BakehouseError, ask).diagnostics[0].message == message
 
 
 def test_a_missing_git_is_the_reason(closed: Path) -> None:

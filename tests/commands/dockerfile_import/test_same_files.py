@@ -30,7 +30,9 @@ def files_after(command: list[str], directory: Path) -> tuple[bool, list[tuple[s
     return status == 0, written
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.release) for seed in range(5, 12))]
+)
 def test_a_step_does_what_the_run_did(
     seed: int, tmp_path: Path, translated: Callable[[str], Translated]
 ) -> None:

@@ -99,16 +99,15 @@ def test_the_page_requests_nothing(site: Site) -> None:
     )
 
 
-@pytest.mark.parametrize("seed", ["1", "2"])
-def test_the_same_content_gives_the_same_bytes(site: Site, seed: str, tmp_path: Path) -> None:
+def test_the_same_content_gives_the_same_bytes(site: Site, tmp_path: Path) -> None:
     site.publish({}, {"candidate": True})
     site.tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
-    command = ["-c", "from bakehouse.cli.main import main; main()", "report", "small", "--to", f"to-{seed}"]
-    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(HOME)}
+    command = ["-c", "from bakehouse.cli.main import main; main()", "report", "small", "--to", "there"]
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": str(HOME)}
     subprocess.run([sys.executable, "-P", *command], cwd=site.tree.root, env=environment, check=True)
 
     assert main.run(["report", "small", "--to", "here"]) == 0
-    assert (tmp_path / "here/index.html").read_bytes() == (tmp_path / f"to-{seed}/index.html").read_bytes()
+    assert (tmp_path / "here/index.html").read_bytes() == (tmp_path / "there/index.html").read_bytes()
 
 
 def test_the_task_writes_the_page_and_prints_its_path(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
