@@ -9,7 +9,7 @@ from bakehouse.catalog.component import Artifact, BaseSource
 from bakehouse.catalog.pins import PinsFile
 from bakehouse.errors import RecipeError
 from bakehouse.util.oci import Digest
-from tests.support.errors import error_text
+from tests.support.errors import raised, refusal
 from tests.support.trees import Tree
 
 OLD, NEW = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
@@ -84,9 +84,7 @@ def test_a_pin_on_which_files_agree_says_when_they_were_read(vendor: Tree) -> No
         "pins.yaml",
         f"images: {{a: {{digest: {NEW}, agree: 5}}, b: {{digest: {NEW}, agree: 1, seen: May}}}}\n",
     )
-    with pytest.raises(RecipeError) as caught:
-        vendor.catalog()
-    assert [mistake.message for mistake in caught.value.diagnostics] == [
+    assert [mistake.message for mistake in raised(RecipeError, vendor.catalog).diagnostics] == [
         "`a` has no `seen`",
         "`May` is not a date",
     ]
@@ -101,19 +99,15 @@ def test_all_pins_can_be_deleted(vendor: Tree, text: str) -> None:
 @pytest.mark.parametrize("size", ["unknown", "0", "x"])
 def test_a_pin_needs_a_size(vendor: Tree, size: str) -> None:
     vendor.write("pins.yaml", f"files: {{b: {{sha256: {'d' * 64}, bytes: {size}}}}}\n")
-    with pytest.raises(RecipeError) as caught:
-        vendor.catalog()
-    [mistake] = caught.value.diagnostics
+    [mistake] = raised(RecipeError, vendor.catalog).diagnostics
     assert mistake.message == f"`{size}` is not a valid number of bytes"
     assert mistake.hint == "restore the file from version control, or delete the entry and run `bake lock`"
 
 
 def test_mistakes_in_pins(vendor: Tree) -> None:
     vendor.write("pins.yaml", "image: {}\nimages: {a: latest}\nfiles: {b: {sha256: x}}\n")
-    with pytest.raises(RecipeError) as caught:
-        vendor.catalog()
     assert (
-        error_text(caught.value)
+        refusal(RecipeError, vendor.catalog)
         == """\
 error: unknown key `image` in `pins.yaml`
   --> pins.yaml:1:1

@@ -12,6 +12,7 @@ from bakehouse.engine.daemon_info import ProgramResult
 from bakehouse.errors import Diagnostic, EngineError, UsageError
 from tests.support import tls
 from tests.support.data import text_of
+from tests.support.errors import raised
 
 INSPECTION = text_of(__file__, "inspection")
 """Output of buildx 0.13.1, shortened; the version is an example."""
@@ -75,10 +76,7 @@ def test_a_builder_without_faults(machine: Machine) -> None:
 def test_an_unknown_name(machine: Machine) -> None:
     machine.create("tcp://127.0.0.1:1", {}, name="builder-1")
 
-    with pytest.raises(UsageError) as unknown:
-        machine.preflight("builder1")
-
-    assert unknown.value.diagnostics == (
+    assert raised(UsageError, machine.preflight, "builder1").diagnostics == (
         Diagnostic("unknown builder `builder1`", hint="did you mean `builder-1`?"),
     )
     with pytest.raises(UsageError, match=r"unknown builder `\.\./builder-1`"):

@@ -21,7 +21,7 @@ from bakehouse.jobs.training_request import LaunchImage, launch_image
 from bakehouse.ledger.releases import ReleasedComponent, ReleasedName, ReleaseRecord, append
 from bakehouse.plan.workspace import Workspace, open_workspace, select
 from tests.support.catalogs import own_file
-from tests.support.errors import error_text
+from tests.support.errors import refusal
 from tests.support.launch_cases import PYTORCH, TENSORFLOW
 from tests.support.release_records import a_record
 
@@ -54,9 +54,7 @@ def in_file(directory: Path, content: object) -> str:
 
 
 def refused(workspace: Workspace, image: str = "", job: JobSpec | None = None, file: str = "") -> str:
-    with pytest.raises(UsageError) as caught:
-        check(workspace, image, job, file)
-    return error_text(caught.value).strip()
+    return refusal(UsageError, check, workspace, image, job, file).strip()
 
 
 def test_an_image_without_a_release_is_checked(workspace: Workspace) -> None:

@@ -21,7 +21,7 @@ from bakehouse.publish.attest import Bundler
 from bakehouse.util.oci import Digest
 from tests.support import fake_engine, plans
 from tests.support.built_images import BUILT, DIGEST
-from tests.support.errors import error_text
+from tests.support.errors import error_text, refusal
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.layer_archives import Member, layer, saved
 from tests.support.trees import templates
@@ -103,10 +103,7 @@ def test_each_image_is_signed_with_the_store_that_built_it(monkeypatch: pytest.M
 def test_a_recipe_that_changed_meanwhile_is_an_error() -> None:
     engine = cast("Engine", SimpleNamespace(image=lambda _: None))
 
-    with pytest.raises(StaleError) as caught:
-        reproduce.require_same_recipes([BUILT.image], engine)
-
-    assert error_text(caught.value) == (
+    assert refusal(StaleError, reproduce.require_same_recipes, [BUILT.image], engine) == (
         "error: the recipe of `mpi-cpu` changed between the two builds\n\n"
         "hint: run `bake reproduce mpi-cpu` again\n"
     )

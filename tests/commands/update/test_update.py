@@ -22,6 +22,7 @@ from bakehouse.errors import BuildError, EngineError, Problems, UsageError
 from bakehouse.plan.workspace import Workspace, read_templates
 from tests.support import own_recipes
 from tests.support.data import text_of
+from tests.support.errors import raised
 from tests.support.file_server import FileServer, serving
 from tests.support.git_repository import commit, git
 from tests.support.index_server import metadata, put_index, put_page, wheel_file
@@ -602,17 +603,14 @@ def test_a_failure_without_reasons_is_in_the_json_report(workspace: Workspace) -
 
 
 def test_an_unknown_component_is_named(workspace: Workspace) -> None:
-    with pytest.raises(UsageError) as caught:
-        run(workspace, "fats")
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = raised(UsageError, run, workspace, "fats").diagnostics
     assert (diagnostic.message, diagnostic.hint) == ("unknown component `fats`", "did you mean `fast`?")
 
 
 def test_failures_are_raised_together(workspace: Workspace, index: FileServer) -> None:
     index.statuses += [500, 500]
-    with pytest.raises(BuildError) as caught:
-        update.raise_failures(run(workspace, "fast", "grid"))
-    assert [each.message for each in caught.value.diagnostics] == [
+    error = raised(BuildError, update.raise_failures, run(workspace, "fast", "grid"))
+    assert [each.message for each in error.diagnostics] == [
         "`grid` was not updated",
         "`fast` was not updated",
     ]
