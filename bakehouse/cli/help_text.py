@@ -22,7 +22,41 @@ _OPTIONS = (
     "  --verbose  print everything that is otherwise left out or summarised",
     "  --version  show the version",
 )
-_TYPES = {int: "N", float: "NUMBER", str: "TEXT", list: "TEXT"}
+_VALUES = {
+    "ARN": "role",
+    "COMMAND": "command",
+    "COMMIT": "from to",
+    "DIRECTORY": "build/from build/to context report/to source-dir",
+    "FILE": "entry-point from-dockerfile import report results sarif",
+    "GPUS": "gpus",
+    "HOST@TIME": "kill",
+    "I/N": "shard",
+    "IMAGE": "base",
+    "JOB": "follow job",
+    "JSON": "distribution",
+    "NAME": "job-name",
+    "NAME,…": "builder check",
+    "NAME=SOURCE": "channel",
+    "NAME=TYPE:COUNT": "group",
+    "NAME=VALUE": "build-arg environment hyperparameter",
+    "NAME=VERSIONS": "assume",
+    "NUMBER": "vcpu-per-gpu",
+    "PLACE": "on",
+    "REGION": "region",
+    "REGISTRY": "registry",
+    "RELEASE": "rollback",
+    "RESULT": "missing",
+    "SDK": "sdk",
+    "SECONDS": "step-seconds",
+    "SEVERITY": "fail-on",
+    "STAGE": "stage target",
+    "SYSTEM": "for",
+    "TYPE": "helper instance-type",
+    "URI": "image-uri",
+    "VERSION": "py-version version",
+}
+"""Words for the values of options; COMMAND/OPTION is the option of one command."""
+_WORDS = {option: word for word, names in _VALUES.items() for option in names.split()}
 
 
 def daily(groups: Mapping[str, Sequence[BakeTask]]) -> str:
@@ -51,17 +85,20 @@ def _commands(tasks: Sequence[BakeTask], width: int = 0) -> list[str]:
 
 
 def command_help(task: BakeTask) -> str:
-    """Return the usage, description, examples and options of a command."""
+    """Return the usage, description, examples and options of a command, those in the examples first."""
     description, examples = _parts(task)
     lines = [f"Usage: {usage(task)}", "", *description]
+    if examples:
+        lines += ["", "Examples:", *(f"  {line}" for line in examples)]
     arguments = [(PLACEHOLDERS[name].strip("[]."), task.texts[name]) for name in task.arguments]
     if arguments:
         lines += ["", "Arguments:", *_rows(arguments)]
-    rows = [(_option(argument), help_of(argument, task)) for argument in options(task)]
-    if rows:
-        lines += ["", "Options:", *_rows(sorted(rows))]
-    if examples:
-        lines += ["", "Examples:", *(f"  {line}" for line in examples)]
+    rows = sorted((_option(argument, task), help_of(argument, task)) for argument in options(task))
+    shown = set(" ".join(examples).split())
+    common = [row for row in rows if row[0].split()[0] in shown]
+    for title, part in (("Options:", common), ("More options:" if common else "Options:", rows)):
+        if remaining := [row for row in part if part is common or row not in common]:
+            lines += ["", title, *_rows(remaining)]
     return "\n".join(lines) + "\n"
 
 
@@ -81,10 +118,14 @@ def _parts(task: BakeTask) -> tuple[list[str], list[str]]:
     return description.splitlines(), paragraphs[-1].splitlines()
 
 
-def _option(argument: Argument) -> str:
+def _option(argument: Argument, task: BakeTask) -> str:
+    name = option_name(argument)
     if not argument.takes_value:
-        return option_name(argument)
-    return f"{option_name(argument)} {_TYPES.get(argument.kind, 'TEXT')}"
+        return name
+    word = _WORDS.get(name.replace("--", f"{task.name}/")) or _WORDS.get(name.removeprefix("--"))
+    if argument.kind is int or not word:
+        word = "N" if argument.kind is int else "TEXT"
+    return f"{name} {word}"
 
 
 def _rows(rows: list[tuple[str, str]]) -> list[str]:
