@@ -146,8 +146,7 @@ class Project:
     def ensure(self, image: str, *, registry: str = "", create: bool = False) -> str:
         """Return the image URI of the release with the current key, or release the image first.
 
-        Of several callers with the same ledger, one releases it. The others wait, and return its URI or raise
-        its error. If the process that releases it is killed, another caller continues.
+        Of several callers on one machine, one releases it, and the others wait.
         """
         options = PublishOptions(registry=registry, create=create)
         with self._planned([image]) as selection:

@@ -207,7 +207,6 @@ _READERS = {
     "bakehouse/util/archive_reader.py": {"extractfile", "tarfile.open", "zipfile.ZipFile"},
     "bakehouse/util/aws.py": {"Body"},
     # Entries that archive_reader yields
-    "bakehouse/analysis/layers.py": {"extractfile"},
     "bakehouse/analysis/root_file_system.py": {"extractfile"},
     "bakehouse/engine/image_archive.py": {"extractfile"},
     "bakehouse/engine/tar.py": {"extractfile"},

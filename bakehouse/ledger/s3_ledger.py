@@ -10,9 +10,7 @@ import json
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from datetime import timedelta
-from email.utils import parsedate_to_datetime
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -28,17 +26,6 @@ _EXISTS = ("PreconditionFailed", "412")
 _MISSING = ("NoSuchKey", "404")
 _CHANGING = ("ConditionalRequestConflict", "409")
 _RETRIED = (*_CHANGING, "SlowDown", "InternalError", "ServiceUnavailable")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """An object of the ledger that is not a record."""
-
-    content: bytes
-    version: str
-    """ETag."""
-    age: timedelta
-    """Time since it was written, by S3's clock."""
 
 
 class S3Ledger:
@@ -95,34 +82,6 @@ class S3Ledger:
         """Return the images that have records."""
         start = len(self._prefixed(""))
         return tuple(sorted({key[start:].partition("/")[0] for key in self._list("")}))
-
-    def read_object(self, name: str) -> StoredObject | None:
-        """Return an object that is not a record; None if it is missing."""
-        try:
-            with translate_errors(f"read the ledger `{self.url}`"):
-                response = self._client.get_object(Bucket=self._bucket, Key=self._prefixed(name))
-                content = object_content(response)
-        except AwsError as error:
-            if error.code in _MISSING:
-                return None
-            raise self._publish_error(error) from error
-        now = parsedate_to_datetime(response["ResponseMetadata"]["HTTPHeaders"]["date"])
-        return StoredObject(content, response["ETag"], now - response["LastModified"])
-
-    def replace_object(self, name: str, content: bytes, version: str) -> str:
-        """Replace a version of an object that is not a record, or create it if the version is empty.
-
-        Returns the new version; an empty text if the object has another version now.
-        """
-        condition = {"IfMatch": version} if version else {"IfNoneMatch": "*"}
-        key = self._prefixed(name)
-        try:
-            response = self._request("put_object", "write to", Key=key, Body=content, **condition)
-        except AwsError as error:
-            if error.code in (*_EXISTS, *_MISSING, *_CHANGING):
-                return ""
-            raise self._publish_error(error) from error
-        return str(response["ETag"])
 
     def _prefixed(self, name: str) -> str:
         return f"{self._prefix}/{name}" if self._prefix else name

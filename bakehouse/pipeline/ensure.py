@@ -1,8 +1,5 @@
-"""The use case `ensure`: the image URI of the release with the current key, made once for all callers."""
+"""The use case `ensure`: the image URI of the release with the current key, made once."""
 
-import time
-
-from bakehouse.ledger.claims import Attempt, claims
 from bakehouse.ledger.releases import by_release
 from bakehouse.ledger.store import Ledger, open_ledger
 from bakehouse.pipeline.publish import release
@@ -11,36 +8,23 @@ from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Selection
 from bakehouse.publish.options import PublishOptions
 from bakehouse.registry import destination
+from bakehouse.util.file_lock import exclusive
 from bakehouse.util.terminal import Reporter
-
-_POLL_SECONDS = 1.0
 
 
 def ensure(selection: Selection, report: Reporter, options: PublishOptions) -> str:
     """Return the image URI of the release with the current key of one image, or release it first.
 
-    Of several callers with the same ledger, one releases the image. The others wait, and return its URI or
-    raise its error. If that process is killed, one of them continues.
+    Of several callers on one machine, one releases the image, and the others wait for it.
     """
     image, project = selection.image, selection.workspace.project
     # Before others wait for a release that cannot be made
     destination.check_selection(project, options.registry)
     ledger = open_ledger(project)
-    on_release = claims(ledger, project.state / "locks", image.name, image.key)
-    awaited: int | None = None
-    while not (uri := _released_uri(selection, ledger, image, options.registry)):
-        taken = on_release.take(awaited)
-        if not isinstance(taken, Attempt):
-            with taken:
-                # Its holder may have released the image since the look-up
-                if uri := _released_uri(selection, ledger, image, options.registry):
-                    return uri
-                return release(selection, report, options, SmokeOptions())[0].image_uri
-        if awaited is None:
-            awaited = taken.first_to_end
-            report(f"{image.name}: waiting for another process that releases it")
-        time.sleep(_POLL_SECONDS)
-    return uri
+    lock = project.state / f"locks/ensure-{image.name}.lock"
+    with exclusive(lock, lambda: report(f"{image.name}: waiting for another process that releases it")):
+        uri = _released_uri(selection, ledger, image, options.registry)
+        return uri or release(selection, report, options, SmokeOptions())[0].image_uri
 
 
 def _released_uri(selection: Selection, ledger: Ledger, image: Image, registry: str) -> str:

@@ -66,7 +66,6 @@ NOT_RUN = (
     ),
     (r"^\./bake ", "needs a checkout"),
     (r"^bake shell ", "needs a terminal and a built image, see test_shell.py"),
-    (r"bake report --serve", "runs until Ctrl-C, see tests/commands/report"),
     (r"^bake security ", "needs the report of a scanner, see tests/commands/security"),
     (r"…", "has a part that the reader fills in"),
 )

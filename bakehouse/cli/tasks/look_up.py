@@ -11,7 +11,6 @@ from bakehouse.cli.tasks.declare import (
     bake_task,
     failures,
     open_project,
-    report,
     show,
     split,
 )
@@ -314,10 +313,9 @@ def plan(
         "images": IMAGES,
         "to": "directory or s3:// URL to write the page to; default: build/report",
         "from": "a commit: also show what changed since then",
-        "serve": "show the page on this machine until Ctrl-C, and write it only with --to",
     },
 )
-def fleet_report(context: Context, images: str, to: str = "", from_: str = "", serve: bool = False) -> None:
+def fleet_report(context: Context, images: str, to: str = "", from_: str = "") -> None:
     """
     Write one static page about the fleet, for a browser.
 
@@ -327,20 +325,14 @@ def fleet_report(context: Context, images: str, to: str = "", from_: str = "", s
     bake report '*' --to public
     bake report --to s3://our-bucket/report
     bake report --from v1.2
-    bake report --serve
     """
     from bakehouse.commands.report import output, page
     from bakehouse.commands.report.fleet import read_fleet
 
     workspace = open_project(images)
     html = page.render(read_fleet(workspace, split(images), from_))
-    if to or not serve:
-        destination = to or str(workspace.project.output / "report")
-        show(f"{output.write(html, destination, workspace.project.region)}\n")
-    if serve:
-        with output.open_server(html) as (url, server):
-            report(f"{url} until Ctrl-C")
-            output.serve(server)
+    destination = to or str(workspace.project.output / "report")
+    show(f"{output.write(html, destination, workspace.project.region)}\n")
 
 
 @bake_task(

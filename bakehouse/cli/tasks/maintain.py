@@ -101,7 +101,7 @@ def update(
     iterable=["import_"],
     help={
         "images": IMAGES,
-        "import": "a scanner's report of a published image: JSON of Trivy, Grype or ECR, CycloneDX, SARIF",
+        "import": "a scanner's report of a published image: JSON of Trivy, Grype or ECR",
         "fix": "lock the fixed versions, and print the text of a pull request",
         "json": JSON,
     },

@@ -133,7 +133,7 @@ def _name(kind: PackageKind, name: str) -> str:
 
 
 def _kind(package: ScannedPackage, image: Image, python: Iterable[PythonPackage]) -> PackageKind:
-    """Return the kind of a package; SARIF does not name it, but the image may lock the package."""
+    """Return the kind of a package; if the report does not name it, the image may lock the package."""
     if package.kind != "other":
         return package.kind
     if any((deb.name, deb.version) == (package.name, package.version) for deb in image.debs):

@@ -1,4 +1,4 @@
-"""Readers of scanners' reports: JSON of Trivy, Grype and Amazon ECR, CycloneDX and SARIF."""
+"""Readers of scanners' reports: JSON of Trivy, Grype and Amazon ECR."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from packageurl import PackageURL
-
 from bakehouse.commands.security.document import DocumentError, DocumentValue, invalid, parse, read
-from bakehouse.commands.security.findings import PURL_KINDS, PackageKind, Vulnerability, named
+from bakehouse.commands.security.findings import PackageKind, Vulnerability, named
 from bakehouse.errors import RecipeError
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -22,10 +20,6 @@ _INSPECTOR_MANAGERS: dict[str, PackageKind] = {
     "POETRY": "Python",
     "PYTHONPKG": "Python",
 }
-_NO_IMPACT = ("resolved", "resolved_with_pedigree", "false_positive", "not_affected")
-"""States of an analysis in CycloneDX in which an image is not vulnerable."""
-_PACKAGE_LINES = {"Package": "name", "Installed Version": "version", "Fixed Version": "fixed"}
-"""Lines of Trivy's messages in SARIF."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +64,7 @@ def load(path: Path) -> ScannerReport:
 
 
 def _unknown(path: Path, error: DocumentError) -> RecipeError:
-    hint = "use JSON of Trivy, Grype or `aws ecr describe-image-scan-findings`, CycloneDX or SARIF"
+    hint = "use JSON of Trivy, Grype or `aws ecr describe-image-scan-findings`"
     return invalid(path, "a report of a scanner", error, hint)
 
 
@@ -193,103 +187,9 @@ def _inspector_findings(findings: Iterable[DocumentValue]) -> Iterator[tuple[Sca
             yield package, Vulnerability(id, fixed, aliases, _severity(item["severity"]))
 
 
-def _cyclonedx(path: Path, document: DocumentValue) -> ScannerReport:
-    if "vulnerabilities" not in document:
-        message = "it has no `vulnerabilities`: it is a bill of materials without a scan"
-        raise DocumentError(message)
-    metadata = document["metadata"]
-    subject = metadata["component"]
-    tools = metadata["tools"]
-    tool = next(iter(tools["components"] if isinstance(tools.value, dict) else tools), DocumentValue(None))
-    components = {component["bom-ref"].text: component for component in document["components"]}
-    vulnerabilities = list(document["vulnerabilities"])
-    present = [
-        vulnerability
-        for vulnerability in vulnerabilities
-        if vulnerability["analysis"]["state"].text not in _NO_IMPACT
-    ]
-    properties = (item["value"] for item in subject["properties"])
-    return ScannerReport(
-        path,
-        _title("CycloneDX of", tool["name"].text or "an unknown tool", tool["version"].text),
-        metadata["timestamp"].day,
-        subject["name"].text,
-        _digests(subject["bom-ref"], subject["purl"], subject["version"], *properties),
-        frozenset(),
-        tuple(
-            finding for vulnerability in present for finding in _cyclonedx_findings(vulnerability, components)
-        ),
-        len(vulnerabilities) - len(present),
-    )
-
-
-def _cyclonedx_findings(
-    vulnerability: DocumentValue, components: dict[str, DocumentValue]
-) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
-    references = [reference["id"].text for reference in vulnerability["references"]]
-    id, aliases = named(vulnerability["id"].needed, references)
-    severity = next((_severity(rating["severity"]) for rating in vulnerability["ratings"]), "")
-    for affected in vulnerability["affects"]:
-        versions = list(affected["versions"])
-        fixed = [entry["version"].text for entry in versions if entry["status"].text == "unaffected"]
-        reference = affected["ref"].needed
-        if reference.startswith("urn:cdx:"):
-            # A BOM-Link names a component of another document
-            reference = unquote(reference.partition("#")[2])
-        component = components.get(reference, DocumentValue({}))
-        package = _of_purl(component["purl"].text or reference)
-        package = package or ScannedPackage(
-            "other", component["name"].text or reference, component["version"].text
-        )
-        yield package, Vulnerability(id, ", ".join(filter(None, fixed)), aliases, severity)
-
-
-def _of_purl(text: str) -> ScannedPackage | None:
-    """Return the package that a purl names; None if the text is not a purl."""
-    try:
-        purl = PackageURL.from_string(text.partition("#")[0])
-    except ValueError:
-        return None
-    return ScannedPackage(PURL_KINDS.get(purl.type, "other"), purl.name, purl.version or "")
-
-
-def _sarif(path: Path, document: DocumentValue) -> ScannerReport:
-    runs = list(document["runs"])
-    if len(runs) != 1:
-        message = f"it has {len(runs)} runs, not one"
-        raise DocumentError(message)
-    [run] = runs
-    driver, properties = run["tool"]["driver"], run["properties"]
-    results = list(run["results"])
-    present = [result for result in results if not list(result["suppressions"])]
-    return ScannerReport(
-        path,
-        _title(driver["name"].needed, driver["version"].text or driver["semanticVersion"].text),
-        next((invocation["endTimeUtc"].day for invocation in run["invocations"]), ""),
-        properties["imageName"].text,
-        _digests(properties["imageName"], properties["imageID"], *properties["repoDigests"]),
-        frozenset(),
-        tuple(_sarif_finding(result) for result in present),
-        len(results) - len(present),
-    )
-
-
-def _sarif_finding(result: DocumentValue) -> tuple[ScannedPackage, Vulnerability]:
-    """Convert a result to a finding. A result without a package is about the image as a whole."""
-    # Only the message names the package; its line breaks are control characters
-    message = str(result["message"]["text"].value or "")
-    lines = (line.partition(":") for line in message.splitlines())
-    values = {_PACKAGE_LINES[key]: value.strip() for key, _, value in lines if key in _PACKAGE_LINES}
-    name = DocumentValue(values.get("name")).text or "contents of the image"
-    package = ScannedPackage("other", name, DocumentValue(values.get("version")).text)
-    return package, Vulnerability(result["ruleId"].needed, DocumentValue(values.get("fixed")).text)
-
-
 _FORMATS: tuple[
     tuple[Callable[[DocumentValue], bool], Callable[[Path, DocumentValue], ScannerReport]], ...
 ] = (
-    (lambda document: document["bomFormat"].value == "CycloneDX", _cyclonedx),
-    (lambda document: "runs" in document, _sarif),
     (lambda document: "ArtifactName" in document and "SchemaVersion" in document, _trivy),
     (lambda document: "matches" in document and "source" in document, _grype),
     (lambda document: "imageScanStatus" in document, _ecr),

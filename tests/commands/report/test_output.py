@@ -1,13 +1,9 @@
-"""Destinations of the page: a directory, S3 as moto plays it, and a server."""
+"""Destinations of the page: a directory and S3 as moto plays it."""
 
-import http.client
 import os
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import boto3  # type: ignore[import-untyped]
 import pytest
@@ -83,62 +79,3 @@ def test_a_url_without_a_bucket_is_refused() -> None:
         "`s3://` does not name a bucket",
         "write it as `s3://our-bucket/report`",
     )
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with output.open_server(PAGE) as (url, server):
-        thread = threading.Thread(target=output.serve, args=(server,))
-        thread.start()
-        yield url
-        server.shutdown()
-        thread.join()
-
-
-def answer(url: str, path: str, host: str, method: str = "GET") -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc)
-    connection.request(method, path, headers={"Host": host})
-    response = connection.getresponse()
-    return response.status, response.read()
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8080", "[::1]:80"])
-def test_the_server_has_the_page(url: str, host: str) -> None:
-    assert answer(url, urlsplit(url).path, host) == (200, PAGE)
-
-
-def test_the_server_has_nothing_else(url: str) -> None:
-    secret = urlsplit(url).path
-    assert len(secret) > 32
-    for path in ("/", "", "/index.html", "/etc/passwd", secret[:-1], f"{secret}../", f"{secret}x"):
-        assert answer(url, path, "127.0.0.1")[0] == 404
-
-
-@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "OPTIONS"])
-def test_the_page_can_only_be_read(url: str, method: str) -> None:
-    assert answer(url, urlsplit(url).path, "127.0.0.1", method)[0] == 501
-
-
-def test_the_server_answers_on_one_address_until_its_end() -> None:
-    with output.open_server(PAGE) as (_, server):
-        socket.create_connection(("127.0.0.1", server.server_port), timeout=5).close()
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.2", server.server_port), timeout=5)
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", server.server_port), timeout=5)
-
-
-@pytest.mark.parametrize("host", ["example.com", "127.0.0.1.example.com", ""])
-def test_the_server_refuses_names_of_other_sites(url: str, host: str) -> None:
-    assert answer(url, urlsplit(url).path, host)[0] == 403
-
-
-def test_the_server_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with output.open_server(PAGE) as (url, server):
-        monkeypatch.setattr(server, "serve_forever", interrupt)
-        output.serve(server)
-
-    assert url.startswith("http://127.0.0.1:")

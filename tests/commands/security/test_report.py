@@ -14,7 +14,7 @@ from bakehouse.errors import BakehouseError, NotScannedError, UsageError, Vulner
 from bakehouse.ledger.releases import append
 from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.workspace import Workspace, select
-from tests.commands.security.scanner_documents import CONFIG, CYCLONEDX, MANIFEST, SARIF, TRIVY
+from tests.commands.security.scanner_documents import CONFIG, MANIFEST, TRIVY
 from tests.commands.security.security_updates import install
 from tests.support import vex_documents
 from tests.support.errors import error_text, raised
@@ -158,26 +158,6 @@ def test_waivers_are_shown_with_reason_owner_and_expiry(
     assert f"  expired waiver       GHSA-aaaa-bbbb-cccc until 2026-01-01, {owner}" in lines
     assert [each.message for each in report.warnings] == ["the waiver of `CVE-2026-4` matches no finding"]
     assert refused(report).diagnostics[0].message == "1 package with 1 known vulnerability"
-
-
-def test_a_package_that_sarif_names_without_its_kind(project: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish(project)
-    report = import_report(project, monkeypatch, SARIF)
-    kinds = [(finding.kind, finding.name, finding.usages[0].step) for finding in report.findings]
-    assert kinds == [
-        ("Debian", "openssl", "base debian 12"),
-        ("other", "contents of the image", "contents of the image"),
-    ]
-
-
-def test_a_report_of_vulnerabilities_alone_does_not_cover_other_packages(
-    project: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(project)
-    publish(project)
-    report = import_report(project, monkeypatch, CYCLONEDX)
-    assert [item.what for item in report.not_scanned] == ["Debian packages", "Python packages"]
-    assert report.sources[0].title == "scan.json, 2026-11-23, 1 finding dismissed by it"
 
 
 def refusal(project: Tree, monkeypatch: pytest.MonkeyPatch, document: object = TRIVY) -> str:
