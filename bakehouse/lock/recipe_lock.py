@@ -144,7 +144,7 @@ class _ImagePackages:
         return {
             name: package
             for choice in self.resolution.all_choices
-            for name, package in choice.candidate.wheels.items()
+            for name, package in choice.candidate.supplied.items()
         }
 
     @cached_property
@@ -163,7 +163,7 @@ class _ImagePackages:
         """The requirements of components; a lock without requirements is needed as it is."""
         needs: list[_Need] = []
         for choice in self.resolution.choices:
-            fixed = [*choice.candidate.wheels.values()]
+            fixed = [*choice.candidate.supplied.values()]
             lock = choice.spec.lock
             if lock and lock.requirements:
                 needs += (_Need(choice, text, lock.named_at) for text in lock.requirements)
@@ -396,7 +396,7 @@ def _left_out(package: ProjectPackage, image: _ImagePackages, version: str) -> s
 
 
 def _installer(name: str, image: _ImagePackages) -> str:
-    choices = (choice for choice in image.resolution.all_choices if name in choice.candidate.wheels)
+    choices = (choice for choice in image.resolution.all_choices if name in choice.candidate.supplied)
     choice = next(choices, None)
     return f"{choice.candidate} installs" if choice else f"{image.resolution.base.candidate} keeps"
 

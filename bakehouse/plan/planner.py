@@ -142,11 +142,6 @@ def _image(
     entrypoints = [spec.entrypoint for spec in specs if spec.entrypoint]
     packages = recipe.content.system_packages.of(base.manager)
     gpu = any(spec.gpu for spec in specs)
-    for package, choice, other in resolution.doubled_packages:
-        message = f"the requirements and {choice.candidate} install one library twice"
-        hint = f"remove what requires `{package.name}`, or the component `{choice.name}`"
-        label = f"`{package.name}`, but {choice.name} installs `{other}`"
-        problems.add(Diagnostic(message, package.location, label, hint=hint))
     launchers = {name for choice in choices for name in choice.candidate.component.launchers}
     stages = _stages(resolution, all_parts, locked, templates)
     return Image(

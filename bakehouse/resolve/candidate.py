@@ -22,9 +22,6 @@ from bakehouse.catalog.recipe import Recipe
 _WHEEL = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(-[^-]+){3,4}\.whl")
 
 
-CPU_SUFFIX = "-cpu"
-
-
 @dataclass(frozen=True)
 class Candidate:
     """One variant of one release of a component."""
@@ -49,23 +46,25 @@ class Candidate:
 
     @cached_property
     def packages(self) -> Mapping[str, Package]:
-        """The Python packages that it installs, from its lock and its own wheels, by normal name."""
-        own = self.wheels
+        """The Python packages that it installs, from its lock and its own wheels, by all their names."""
+        own = self.supplied
         return {**own, **self.spec.packages_by_name} if own else self.spec.packages_by_name
 
     @cached_property
     def wheels(self) -> Mapping[str, Package]:
-        """The Python packages that it installs from its own wheels, by normal name.
-
-        A build for CPUs takes the place of the package that others require: `tensorflow-cpu` is `tensorflow`.
-        """
+        """The Python packages that it installs from its own wheels, by normal name."""
         packages = map(_package_of, self.spec.artifacts)
-        own = {normal_name(package.name): package for package in packages if package}
-        for name, package in {**own, **self.spec.packages_by_name}.items():
-            if name.endswith(CPU_SUFFIX):
-                known_as = name.removesuffix(CPU_SUFFIX)
-                own.setdefault(known_as, replace(package, name=known_as))
-        return own
+        return {normal_name(package.name): package for package in packages if package}
+
+    @cached_property
+    def supplied(self) -> Mapping[str, Package]:
+        """Its own wheels, and its library under its other names: `tensorflow` for `tensorflow-cpu`."""
+        upstream = self.component.upstream
+        names = [*map(normal_name, upstream.projects)] if upstream else []
+        own = {**self.wheels, **self.spec.packages_by_name}
+        library = next((own[name] for name in names if name in own), None)
+        others = {name: replace(library, name=name) for name in names if name not in own} if library else {}
+        return {**others, **self.wheels}
 
     @cached_property
     def _frozen_entries(self) -> dict[str, Frozen | None]:

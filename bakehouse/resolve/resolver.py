@@ -147,21 +147,6 @@ class Resolution:
             if not package.file and normal_name(package.name) not in installed
         )
 
-    @property
-    def doubled_packages(self) -> tuple[tuple[Package, Choice, str], ...]:
-        """Packages of the recipe with the component that installs the same software under another name."""
-        doubled = []
-        for choice in self.all_choices:
-            upstream = choice.candidate.component.upstream
-            projects = tuple(map(normal_name, upstream.projects)) if upstream else ()
-            installed = [name for name in projects if name in choice.candidate.packages]
-            doubled += [
-                (package, choice, installed[0])
-                for package in self.user_packages
-                if installed and normal_name(package.name) in {*projects}.difference(installed)
-            ]
-        return tuple(doubled)
-
     def version_of(self, name: str) -> str | None:
         """Return the version of a component or of a provided name, or None."""
         for choice in self.all_choices:

@@ -51,6 +51,7 @@ LAUNCHERS = {
 }
 """The cases of those modules that have a line, by what the page calls them; others show losses."""
 NOT_TESTED = (
+    ("Horovod with callbacks of Keras", "any", "compiling Horovod takes too long, and no test has run it"),
     ("NCCL over EFA", "any", "the test machine has no EFA and no GPU"),
     ("SMDDP and SMP with their libraries", "any", "the libraries run only on AWS's GPU instances"),
     ("SMP 2 from AWS's own images", "any", "pulling the images needs an AWS account"),

@@ -283,9 +283,16 @@ def test_the_recipe_s_lock_has_the_package_that_a_component_installs_in_place_of
 
 
 def test_a_package_that_the_recipe_s_lock_expects_of_a_component_has_to_be_there(tree: Tree) -> None:
-    tree.write("images/own.lock", "numpy==1.0  # installed by a component\n")
-    tree.image(HEAD + "requirements: own.lock\n")
+    tree.write("components/keras/lock.txt", f"keras-cpu==2.0 --hash=sha256:{SHA}  # keras_cpu.whl 1\n")
+    projects = "upstream: {pypi: [keras, keras-cpu]}"
+    tree.component("keras", f'summary: Keras\n{projects}\nreleases: [{{version: "2.0", lock: lock.txt}}]\n')
+    tree.write(
+        "images/own.lock",
+        "".join(f"{name}  # installed by a component\n" for name in ("keras==2.0", "numpy==1.0")),
+    )
+    tree.image(HEAD + 'components: {keras: "*"}\nrequirements: own.lock\n')
 
+    # A component supplies its library under all names of its project
     assert [package.name for package in tree.resolve().missing_packages] == ["numpy"]
 
 
