@@ -335,6 +335,7 @@ def read_component(fields: Fields, directory: Path) -> Component:
     builds_on = fields.texts("builds_on")
     registries, frozen = read_registries(fields), read_frozen(fields)
     upstream = read_upstream(fields)
+    gpu = directory.parent / _component_name(fields, "gpu_check", directory.name) / "gpu.py"
     for launcher in launchers:
         if launcher not in ("mpirun", "torchrun"):
             fields.report(
@@ -367,6 +368,7 @@ def read_component(fields: Fields, directory: Path) -> Component:
         releases=tuple(sorted(releases, key=lambda release: Version(release.version), reverse=True)),
         template=template,
         smoke=smoke if smoke.is_file() else None,
+        gpu=gpu if gpu.is_file() else None,
         files=_files(directory / "files", fields.problems),
         location=fields.location,
         builds_on=builds_on,
@@ -375,6 +377,14 @@ def read_component(fields: Fields, directory: Path) -> Component:
         layer_order=layer_order,
         upstream=upstream,
     )
+
+
+def _component_name(fields: Fields, key: str, default: str) -> str:
+    name = fields.text(key, default)
+    if name != default and not _NAME.fullmatch(name):
+        fields.report(f"`{name}` is not the name of a component", fields.place(key))
+        return default
+    return name
 
 
 def _template(path: Path, problems: Problems) -> str:

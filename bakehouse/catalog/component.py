@@ -270,6 +270,8 @@ class Component:
     """Packages that a base must keep; the first matching entry counts."""
     layer_order: int = 0
     """Smaller numbers come first. Engines unpack a layer again if a lower layer changes."""
+    gpu: Path | None = None
+    """The gpu.py that uses all GPUs in an image with the component."""
     upstream: Upstream | None = None
     """None if the component does not say where its releases appear."""
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from bakehouse.catalog.build_requirements import read_undeclared
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
-from bakehouse.catalog.gpu_checks import EFA_BANDWIDTH, GPU_CHECKS
+from bakehouse.catalog.job_checks import EFA_BANDWIDTH, JOB_CHECKS
 from bakehouse.catalog.matrix import MATRIX, cells, expand
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.purpose import PURPOSES, Concession, read_concessions, read_purpose
@@ -49,12 +49,6 @@ FORMATS = ("docker", "oci", "oci-zstd")
 """Docker schema 2 or OCI with gzip layers, or OCI with zstd layers (impossible in Docker schema 2)."""
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 _MAX_NAME = 100
-JOB_CHECKS = (
-    *("train_success", "train_failure", "torchrun_1x2", "torchrun_2x2", "mpirun_1x2", "mpi_2x2"),
-    *GPU_CHECKS,
-    USER_CODE,
-)
-"""Smoke checks that run a job."""
 _CHECKS = (*JOB_CHECKS, "no_private_keys", "components")
 _COMPONENT_CHECK = re.compile(r"components\.[a-z0-9]+(-[a-z0-9]+)*\.[a-z0-9_]+")
 _NO_COMPONENT = (

@@ -160,7 +160,8 @@ def _job_key(check: SmokeCheck, job: TrainingJob, common: object) -> str:
     volumes = dict.fromkeys(job.channel_directories, "")
     hosts = [_handed(host_spec(job, host, "job", volumes)) for host in job.host_names]
     data = [(name, _file_digest(path)) for name, path in channel_files(job)]
-    judged = (check.must_fail, check.needs_model, check.records_ranks, check.needs_efa)
+    kind = check.kind
+    judged = (kind.must_fail, kind.needs_model, kind.records_ranks, kind.needs_efa)
     expected = check.smoke.expect if check.smoke else ""
     gpus = [len(job.gpus_of(host)) for host in job.host_names]
     return key_of("job", common, hosts, data, judged, expected, job.deadline, job.grace, job.ranks, gpus)

@@ -1,30 +1,24 @@
 """Jobs that show whether an image can train: one for each launcher, and SageMaker's contract of `train`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from bakehouse.builder.verify import PROBES
-from bakehouse.catalog.gpu_checks import EFA_BANDWIDTH
+from bakehouse.catalog.job_checks import JOB_CHECKS, JobCheck
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke, toolkit_starts_torchrun
 from bakehouse.cluster.job import CODE_CHANNEL, CODE_DIRECTORY, ML, TrainingJob, homogeneous
 from bakehouse.plan.model import Image
 from bakehouse.util.files import read_bytes
+from bakehouse.util.format import format_names
 
 _CODE = f"{ML}/input/data/{CODE_CHANNEL}"
 _LOGGED = ("--tee=3", "--log-dir=/tmp/torchrun")
 _LOGGED_ENVIRONMENT = {"PET_TEE": "3", "PET_LOG_DIR": "/tmp/torchrun"}
 """The same as `_LOGGED`. The toolkit passes on no options."""
-SECONDS, TWO_HOST_SECONDS = 300.0, 420.0
 _NO_GPU = "no GPU was given; use `--gpus`"
-_NO_MPIRUN, _NO_TORCHRUN = "the image contains no mpirun", "the image contains no torchrun"
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
-_GPU_SCRIPTS = {"pytorch": "gpu.py", "tensorflow": "tensorflow_gpu.py", "nccl-tests": "nccl_tests_gpu.py"}
-"""Script that uses all GPUs, by what an image contains. None passes without a GPU."""
-_GPU_FRAMEWORKS = "PyTorch, TensorFlow or NVIDIA's NCCL tests"
-_NCCL_USERS = {"horovod", "horovod-nccl", "pytorch"}
-_STORE = {"STORE_PORT": "29400"}
-"""Port of torch.distributed's store, for ranks that mpirun starts."""
 _ENABLED = {"mpirun": "sagemaker_mpi_enabled", "torchrun": "sagemaker_torch_distributed_enabled"}
 """Hyperparameters with which the toolkit starts a launcher."""
 
@@ -62,9 +56,9 @@ class Subject:
     """Hosts that have the GPUs, the same number each."""
 
     @property
-    def contents(self) -> frozenset[str]:
-        """Names of the image's contents. An image with torchrun also contains PyTorch."""
-        return self.image.contents | ({"pytorch"} if "torchrun" in self.image.launchers else set())
+    def gpu_script(self) -> Path | None:
+        """The script of the component installed last that uses all GPUs."""
+        return next((part.gpu for part in reversed(self.image.all_parts) if part.gpu), None)
 
     @property
     def toolkit_starts_torchrun(self) -> bool:
@@ -74,77 +68,151 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class SmokeCheck:
-    """A smoke check: one job, or the reason why it does not apply."""
+    """A smoke check of an image: one job, or the reason why it does not apply."""
 
-    name: str
+    kind: JobCheck
     job: TrainingJob | None = None
     source: str = ""
     """Path of the training script."""
-    must_fail: bool = False
-    """The check passes if the job reports its failure as SageMaker requires."""
-    needs_model: bool = False
-    records_ranks: bool = True
-    """The script records the events of each rank."""
-    needs_efa: bool = False
-    """The hosts must communicate over EFA; without EFA devices the script reports that it tested nothing."""
     not_tested: str = ""
     smoke: UserSmoke | None = None
     """The user's own test."""
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
 
 
 def job_checks(
     image: Image, digest: str, gpus: int = 0, startup: Startup | None = None, hosts: int = 1
 ) -> tuple[SmokeCheck, ...]:
     """Return the checks of an image, longest first. The GPUs are those of `hosts` hosts together."""
-    makers = (
-        _user_code,
-        _mpi_2x2,
-        _torchrun_2x2,
-        _train_success,
-        _train_failure,
-        _torchrun_1x2,
-        _efa_bandwidth,
-        _nccl,
-        _nccl_2_hosts,
-        _gpu,
-        _mpirun_nccl,
-        _mpirun_1x2,
-    )
     subject = Subject(image, digest, gpus, startup or Startup(), hosts)
-    checks = (maker(subject) for maker in makers)
+    checks = (
+        _user_code(subject, kind) if kind.name == USER_CODE else _check(subject, kind)
+        for kind in JOB_CHECKS.values()
+    )
     return tuple(check for check in checks if check)
 
 
-def _script(name: str) -> dict[str, bytes]:
-    return {file: read_bytes(PROBES / file) for file in (name, "job_record.py")}
+def _check(subject: Subject, kind: JobCheck) -> SmokeCheck | None:
+    """Return a check of the table; None if it can never apply to the image, unless the recipe requires it."""
+    if reason := _never_applies(subject, kind):
+        return SmokeCheck(kind, not_tested=reason) if kind.name in subject.image.required else None
+    script = PROBES / kind.script if kind.script else subject.gpu_script
+    if script is None:
+        reason = "no component of the image has a `gpu.py`, which would use the GPUs"
+        return SmokeCheck(kind, not_tested=reason)
+    hosts, gpus = _size(subject, kind)
+    if reason := _obstacle(subject, kind, gpus):
+        return SmokeCheck(kind, not_tested=reason)
+    processes = (gpus if kind.launcher else 1) if kind.gpus else kind.processes
+    values = {
+        name: value.format(gpus=gpus, efa_bandwidth=subject.image.efa_bandwidth)
+        if isinstance(value, str)
+        else value
+        for name, value in kind.arguments.items()
+    }
+    if kind.start == "direct" or not subject.startup.has_toolkit:
+        job = _direct_job(subject, kind, script, _launcher(kind.launcher, processes, hosts), values)
+    else:
+        job = _toolkit_job(subject, kind, script, values)
+    channels = {
+        channel: {file: text.encode() for file, text in files.items()}
+        for channel, files in kind.channels.items()
+    }
+    job = replace(job, groups=homogeneous(hosts, gpus), processes_per_host=processes, channels=channels)
+    root = PROBES.parents[1] if kind.script else script.parents[3]
+    return SmokeCheck(kind, job, script.relative_to(root).as_posix())
 
 
-def _probe_check(
-    check: str, script: str, job: TrainingJob, *, needs_model: bool = False, must_fail: bool = False
-) -> SmokeCheck:
-    return SmokeCheck(check, job, f"bakehouse/probes/{script}", needs_model=needs_model, must_fail=must_fail)
+def _never_applies(subject: Subject, kind: JobCheck) -> str:
+    """Return what an image lacks for a check; empty if nothing."""
+    image = subject.image
+    if kind.gpus and not image.gpu:
+        return "the image is not for GPUs"
+    if kind.launcher and kind.launcher not in image.launchers:
+        return f"the image contains no {kind.launcher}"
+    if kind.contents and not image.contents.intersection(kind.contents):
+        return f"the image contains none of {format_names(kind.contents)}"
+    if kind.start == "either" and subject.startup.has_toolkit and not subject.toolkit_starts_torchrun:
+        return "only the PyTorch training toolkit starts torchrun"
+    return ""
 
 
-def _job(subject: Subject, check: str) -> TrainingJob:
+def _size(subject: Subject, kind: JobCheck) -> tuple[int, int]:
+    """Return the hosts of a check, and the GPUs of each."""
+    if not kind.gpus:
+        return kind.hosts, 0
+    if kind.gpus == "shared":
+        return 2, subject.gpus // 2
+    return 1 if kind.gpus == "one" else subject.hosts, subject.gpus // subject.hosts
+
+
+def _obstacle(subject: Subject, kind: JobCheck, gpus: int) -> str:
+    """Return why a check of an image cannot run here; empty if it can."""
+    if kind.start == "train" and subject.startup.obstacle:
+        return subject.startup.obstacle
+    if kind.gpus == "several" and subject.hosts == 1:
+        return "it needs two hosts with EFA; use `--on`"
+    if kind.gpus == "shared" and subject.hosts > 1:
+        return "`nccl_all_reduce` connects all hosts of the job"
+    if kind.gpus and not subject.gpus:
+        return _NO_GPU
+    return "it needs a GPU for each of two hosts; use `--gpus 2`" if kind.gpus and not gpus else ""
+
+
+def _job(subject: Subject, kind: JobCheck) -> TrainingJob:
     # SageMaker does not allow underscores in job names.
-    name = check.replace("_", "-")
-    return TrainingJob(subject.digest, name, deadline=SECONDS, image_name=subject.image.name)
+    name = kind.name.replace("_", "-")
+    environment = dict(kind.environment)
+    return TrainingJob(
+        subject.digest, name, deadline=kind.seconds, image_name=subject.image.name, environment=environment
+    )
 
 
-def _toolkit_job(subject: Subject, check: str, script: str) -> TrainingJob:
+def _code(script: Path) -> dict[str, bytes]:
+    return {path.name: read_bytes(path) for path in (script, PROBES / "job_record.py")}
+
+
+def _toolkit_job(
+    subject: Subject, kind: JobCheck, script: Path, values: Mapping[str, str | int]
+) -> TrainingJob:
     """Return a job that runs a probe like a user's script: through `train`."""
+    parameters = dict(values)
     # The toolkit prefers the image's SAGEMAKER_PROGRAM.
-    environment = {"SAGEMAKER_PROGRAM": script}
-    job = replace(_job(subject, check), entry_point=script, environment=environment)
+    environment = {**kind.environment, "SAGEMAKER_PROGRAM": script.name}
+    if kind.launcher:
+        parameters |= {_ENABLED[kind.launcher]: True, _PROCESSES: kind.processes}
+    if kind.launcher == "torchrun":
+        environment |= _LOGGED_ENVIRONMENT
+    job = replace(
+        _job(subject, kind),
+        entry_point=script.name,
+        environment=environment,
+        hyperparameters=parameters,
+    )
     if subject.startup.has_code:
-        return replace(job, baked_code=_script(script))
-    return replace(job, source=_script(script))
+        return replace(job, baked_code=_code(script))
+    return replace(job, source=_code(script))
 
 
-def _launcher_job(subject: Subject, check: str, script: str, *launcher: str) -> TrainingJob:
-    """Return a job in which a launcher runs a probe directly, without the toolkit."""
-    command = (*launcher, f"{_CODE}/{script}")
-    return replace(_job(subject, check), command=command, source=_script(script))
+def _direct_job(
+    subject: Subject, kind: JobCheck, script: Path, launcher: Sequence[str], values: Mapping[str, str | int]
+) -> TrainingJob:
+    """Return a job that runs a probe without the toolkit."""
+    # torchrun starts Python itself
+    interpreter = () if kind.launcher == "torchrun" else kind.interpreter.split()
+    arguments = (f"--{name}={value}" for name, value in values.items())
+    command = (*launcher, *interpreter, f"{_CODE}/{script.name}", *arguments)
+    return replace(_job(subject, kind), command=command, source=_code(script))
+
+
+def _launcher(name: str, processes: int, hosts: int) -> tuple[str, ...]:
+    """Return the command that starts ranks; empty without a launcher."""
+    if name == "torchrun":
+        return _torchrun(processes, hosts)
+    return _mpirun(processes) if name else ()
 
 
 def _mpirun(processes: int) -> tuple[str, ...]:
@@ -163,18 +231,16 @@ def _torchrun(processes: int, hosts: int = 1) -> tuple[str, ...]:
     return "sh", "-c", f'{start} "$@"', "torchrun", *options
 
 
-def _user_code(subject: Subject) -> SmokeCheck | None:
+def _user_code(subject: Subject, kind: JobCheck) -> SmokeCheck | None:
     """Return the check that the recipe describes in `smoke`."""
     image, smoke, gpus = subject.image, subject.image.smoke, subject.gpus
     if smoke is None:
-        return SmokeCheck(USER_CODE, not_tested="the recipe has no `smoke`") if image.entry_point else None
-    check = SmokeCheck(
-        USER_CODE, source=f"{CODE_DIRECTORY}/{smoke.entry_point}", records_ranks=False, smoke=smoke
-    )
+        return SmokeCheck(kind, not_tested="the recipe has no `smoke`") if image.entry_point else None
+    check = SmokeCheck(kind, source=f"{CODE_DIRECTORY}/{smoke.entry_point}", smoke=smoke)
     if image.gpu and gpus < smoke.hosts:
         return replace(check, not_tested=f"it needs {smoke.hosts} GPUs; use `--gpus`" if gpus else _NO_GPU)
     job = replace(
-        _job(subject, USER_CODE),
+        _job(subject, kind),
         groups=homogeneous(smoke.hosts, gpus // smoke.hosts if image.gpu else 0),
         processes_per_host=smoke.processes,
         channel_directories={name: str(path) for name, path in smoke.channels},
@@ -221,152 +287,3 @@ def _json_value(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _train_success(subject: Subject) -> SmokeCheck:
-    name, script = "train_success", "train_ok.py"
-    if obstacle := subject.startup.obstacle:
-        return SmokeCheck(name, not_tested=obstacle)
-    job = replace(
-        _toolkit_job(subject, name, script),
-        hyperparameters={"epochs": 2, "channel": "training"},
-        channels={"training": {"numbers.json": b"[1, 2, 3]"}},
-    )
-    return _probe_check(name, script, job, needs_model=True)
-
-
-def _train_failure(subject: Subject) -> SmokeCheck:
-    name, script = "train_failure", "train_fails.py"
-    if obstacle := subject.startup.obstacle:
-        return SmokeCheck(name, not_tested=obstacle)
-    return _probe_check(name, script, _toolkit_job(subject, name, script), must_fail=True)
-
-
-def _inapplicable(subject: Subject, name: str, reason: str) -> SmokeCheck | None:
-    """Return a check that cannot run for this image; None unless the recipe requires it."""
-    return SmokeCheck(name, not_tested=reason) if name in subject.image.required else None
-
-
-def _mpirun_1x2(subject: Subject) -> SmokeCheck | None:
-    name, script = "mpirun_1x2", "mpi_allreduce.py"
-    if "mpirun" not in subject.image.launchers:
-        return _inapplicable(subject, name, _NO_MPIRUN)
-    job = _launcher_job(subject, name, script, *_mpirun(2), "python3", "-m", "mpi4py")
-    return _probe_check(name, script, replace(job, processes_per_host=2))
-
-
-def _mpi_2x2(subject: Subject) -> SmokeCheck | None:
-    name, script = "mpi_2x2", "mpi_allreduce.py"
-    if "mpirun" not in subject.image.launchers:
-        return _inapplicable(subject, name, _NO_MPIRUN)
-    if obstacle := subject.startup.obstacle:
-        return SmokeCheck(name, not_tested=obstacle)
-    job = replace(
-        _toolkit_job(subject, name, script),
-        groups=homogeneous(2),
-        processes_per_host=2,
-        hyperparameters={_ENABLED["mpirun"]: True, _PROCESSES: 2},
-        deadline=TWO_HOST_SECONDS,
-    )
-    return _probe_check(name, script, job)
-
-
-def _torchrun_1x2(subject: Subject) -> SmokeCheck | None:
-    name, script = "torchrun_1x2", "torchrun_allreduce.py"
-    if "torchrun" not in subject.image.launchers:
-        return _inapplicable(subject, name, _NO_TORCHRUN)
-    job = _launcher_job(subject, name, script, *_torchrun(2))
-    job = replace(job, command=(*job.command, "--transport=gloo"), processes_per_host=2)
-    return _probe_check(name, script, job)
-
-
-def _torchrun_2x2(subject: Subject) -> SmokeCheck | None:
-    name, script = "torchrun_2x2", "torchrun_allreduce.py"
-    if "torchrun" not in subject.image.launchers:
-        return _inapplicable(subject, name, _NO_TORCHRUN)
-    if not subject.startup.has_toolkit:
-        job = _launcher_job(subject, name, script, *_torchrun(2, hosts=2))
-        job = replace(job, command=(*job.command, "--transport=gloo"))
-    elif subject.toolkit_starts_torchrun:
-        job = _toolkit_job(subject, name, script)
-        parameters = {_ENABLED["torchrun"]: True, _PROCESSES: 2, "transport": "gloo"}
-        job = replace(job, hyperparameters=parameters, environment={**job.environment, **_LOGGED_ENVIRONMENT})
-    else:
-        return _inapplicable(subject, name, "only the PyTorch training toolkit starts torchrun")
-    return _probe_check(name, script, replace(job, groups=homogeneous(2), processes_per_host=2))
-
-
-def _nccl(subject: Subject) -> SmokeCheck | None:
-    name, script = "nccl_all_reduce", "torchrun_allreduce.py"
-    hosts, gpus = subject.hosts, subject.gpus // subject.hosts
-    if not subject.image.gpu or "torchrun" not in subject.image.launchers:
-        return None
-    if not gpus:
-        return SmokeCheck(name, not_tested=_NO_GPU)
-    return _probe_check(name, script, _nccl_job(subject, name, script, hosts, gpus))
-
-
-def _nccl_2_hosts(subject: Subject) -> SmokeCheck | None:
-    """Return the check of NCCL between two hosts that share this machine's GPUs."""
-    name, script, gpus = "nccl_2_hosts", "torchrun_allreduce.py", subject.gpus // 2
-    if not subject.image.gpu or "torchrun" not in subject.image.launchers:
-        return None
-    if subject.hosts > 1:
-        return SmokeCheck(name, not_tested="`nccl_all_reduce` connects all hosts of the job")
-    if not subject.gpus:
-        return SmokeCheck(name, not_tested=_NO_GPU)
-    if not gpus:
-        return SmokeCheck(name, not_tested="it needs a GPU for each of two hosts; use `--gpus 2`")
-    return _probe_check(name, script, _nccl_job(subject, name, script, 2, gpus))
-
-
-def _nccl_job(subject: Subject, check: str, script: str, hosts: int, gpus: int) -> TrainingJob:
-    """Return a job with a rank of torchrun for each GPU."""
-    job = _launcher_job(subject, check, script, *_torchrun(gpus, hosts))
-    command = (*job.command, "--transport=nccl")
-    return replace(job, command=command, processes_per_host=gpus, groups=homogeneous(hosts, gpus))
-
-
-def _efa_bandwidth(subject: Subject) -> SmokeCheck | None:
-    """Return the check of NCCL's all-reduce and broadcast over EFA, on all GPUs of several hosts."""
-    script, hosts, gpus = "nccl_bandwidth.py", subject.hosts, subject.gpus // subject.hosts
-    image = subject.image
-    has_efa = any(part.component == "efa" or "efa" in dict(part.provides) for part in image.all_parts)
-    if not image.gpu or "torchrun" not in image.launchers or not has_efa:
-        return None
-    if hosts == 1:
-        return SmokeCheck(EFA_BANDWIDTH, not_tested="it needs two hosts with EFA; use `--on`")
-    if not gpus:
-        return SmokeCheck(EFA_BANDWIDTH, not_tested=_NO_GPU)
-    job = _launcher_job(subject, EFA_BANDWIDTH, script, *_torchrun(gpus, hosts))
-    command = (*job.command, f"--minimum={image.efa_bandwidth}")
-    job = replace(job, command=command, processes_per_host=gpus, groups=homogeneous(hosts, gpus))
-    return replace(_probe_check(EFA_BANDWIDTH, script, job), needs_efa=True)
-
-
-def _gpu(subject: Subject) -> SmokeCheck | None:
-    """Return the check of the framework's kernels on each GPU, and of NCCL across them."""
-    name, gpus = "gpu", subject.gpus // subject.hosts
-    if not subject.image.gpu:
-        return None
-    script = next((script for part, script in _GPU_SCRIPTS.items() if part in subject.contents), "")
-    if not script:
-        return SmokeCheck(name, not_tested=f"no check uses the GPUs of an image without {_GPU_FRAMEWORKS}")
-    if not gpus:
-        return SmokeCheck(name, not_tested=_NO_GPU)
-    job = _launcher_job(subject, name, script, "python3")
-    job = replace(job, command=(*job.command, f"--gpus={gpus}"), groups=homogeneous(gpus=gpus))
-    return SmokeCheck(name, job, f"bakehouse/probes/{script}", records_ranks=False)
-
-
-def _mpirun_nccl(subject: Subject) -> SmokeCheck | None:
-    """Return the check of NCCL between ranks of mpirun, as Horovod and SMDDP start them."""
-    name, script, gpus = "mpirun_nccl", "mpi_nccl_allreduce.py", subject.gpus // subject.hosts
-    image = subject.image
-    if not image.gpu or "mpirun" not in image.launchers or not subject.contents & _NCCL_USERS:
-        return None
-    if not gpus:
-        return SmokeCheck(name, not_tested=_NO_GPU)
-    job = _launcher_job(subject, name, script, *_mpirun(gpus), "python3")
-    job = replace(job, processes_per_host=gpus, groups=homogeneous(gpus=gpus), environment=_STORE)
-    return _probe_check(name, script, job)

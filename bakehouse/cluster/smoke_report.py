@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bakehouse.builder.verify import Outcome
+from bakehouse.catalog.job_checks import JOB_CHECKS
 from bakehouse.errors import Diagnostic, Reason, SmokeError
 from bakehouse.util import file_format
 from bakehouse.util.files import display_path, is_file, read_bytes, write_whole
@@ -20,12 +21,8 @@ from bakehouse.util.oci import ContentId
 COMPONENTS = "components"
 PRIVATE_KEYS = "no_private_keys"
 NO_TRANSPORT = "none"
-_TRANSPORTS: Mapping[str, tuple[str, ...]] = {
-    "nccl": ("nccl_all_reduce",),
-    "gloo": ("torchrun_2x2", "torchrun_1x2"),
-    "mpi": ("mpi_2x2", "mpirun_1x2"),
-}
-"""Checks in which ranks use a transport; the first transport that passed is reported."""
+_TRANSPORTS = ("nccl", "gloo", "mpi")
+"""Libraries with which ranks communicate; the first one of which a check passed is reported."""
 _FORMAT = 2
 """Format of the files. The results in older ones do not say which checks gave them."""
 _RERUN = "remove it, then run `bake smoke` again"
@@ -196,9 +193,9 @@ def age_of(date: str) -> timedelta:
 
 def transport_of(checks: Iterable[CheckResult]) -> str:
     """Return the transport over which ranks communicated in checks that passed, or `none`."""
-    passed = {check.name for check in checks if check.outcome is Outcome.PASSED}
-    names = (name for name, users in _TRANSPORTS.items() if passed.intersection(users))
-    return next(names, NO_TRANSPORT)
+    passed = (check.name for check in checks if check.outcome is Outcome.PASSED)
+    used = {JOB_CHECKS[name].transport for name in passed if name in JOB_CHECKS}
+    return next((name for name in _TRANSPORTS if name in used), NO_TRANSPORT)
 
 
 def require_passed(report: SmokeReport) -> None:

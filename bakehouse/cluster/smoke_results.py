@@ -32,7 +32,7 @@ def not_tested(check: SmokeCheck, reason: str) -> CheckResult:
 def evaluate_job(check: SmokeCheck, job: TrainingJob, result: JobResult, logs: Path) -> CheckResult:
     """Return the result of a check that runs a job."""
     failure, reason = _problem(check, job, result)
-    if check.needs_efa and not reason:
+    if check.kind.needs_efa and not reason:
         if skipped := _SKIPPED.search("\n".join(result.logs.values())):
             return not_tested(check, skipped["reason"])
         reason = _missing_efa(result)
@@ -147,7 +147,7 @@ def key_result(keys: Sequence[str], seconds: float) -> CheckResult:
 
 def _problem(check: SmokeCheck, job: TrainingJob, result: JobResult) -> tuple[RankFailure | None, str]:
     """Return the rank that failed first, if any, and the reason; the reason is empty if the check passed."""
-    if check.must_fail:
+    if check.kind.must_fail:
         return None, _unreported_failure(job, result)
     first = first_failure(result.events, "".join(log.rest for log in result.rank_logs.values()))
     if result.timed_out:
@@ -158,9 +158,11 @@ def _problem(check: SmokeCheck, job: TrainingJob, result: JobResult) -> tuple[Ra
     for host in result.hosts:
         if not job.command and not host.success:
             return None, f"{host.host} wrote no {ML}/output/success"
-        if check.needs_model and not host.model:
+        if check.kind.needs_model and not host.model:
             return None, f"{host.host} wrote no file below {ML}/model"
-    unfinished = ranks_without(result.events, RankStep.FINISHED, job.ranks) if check.records_ranks else ()
+    unfinished = (
+        ranks_without(result.events, RankStep.FINISHED, job.ranks) if check.kind.records_ranks else ()
+    )
     if unfinished:
         return None, f"exit 0, but {_ranks(unfinished)} did not finish"
     return None, ""
@@ -183,7 +185,7 @@ def _unreported_failure(job: TrainingJob, result: JobResult) -> str:
 def _late(check: SmokeCheck, job: TrainingJob, result: JobResult) -> tuple[RankFailure | None, str]:
     """Return the rank that kept a job from ending in time."""
     message = f"did not end within {job.deadline:g} s"
-    if not check.records_ranks:
+    if not check.kind.records_ranks:
         return None, message
     missing = ranks_without(result.events, RankStep.ARRIVED, job.ranks)
     if len(missing) == job.ranks:

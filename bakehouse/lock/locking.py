@@ -429,7 +429,7 @@ def _resolve_now(
     spec: VariantSpec,
     preferred: Iterable[Package] = (),
 ) -> tuple[pylock.LockedFile, ...]:
-    """Resolve requirements without the wheels of the component and of the components that it requires.
+    """Resolve requirements without wheels of the component, and without what it requires.
 
     A requirement such as `accelerate` would add another PyTorch to the one that the component requires.
     Wheels of build tools, such as setuptools, are not in the image.
@@ -441,7 +441,9 @@ def _resolve_now(
     specs = (candidate.spec for candidate in drift.candidates(required))
     artifacts = chain(spec.artifacts, *(other.artifacts for other in specs))
     wheels = {artifact.file.split("-")[0] for artifact in artifacts if artifact.name == "wheel"}
-    return pylock.resolve(lock.requirements, (), index, without=sorted(wheels), preferred=preferred)
+    # Some are provided under the name of their package, such as `triton`
+    others = wheels.union(item.name for item in spec.requires)
+    return pylock.resolve(lock.requirements, (), index, without=sorted(others), preferred=preferred)
 
 
 def unlocked_workspace(start: Path, failures: list[BakehouseError] | None = None) -> Workspace:

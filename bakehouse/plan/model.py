@@ -76,6 +76,8 @@ class InstalledComponent:
     """The component's smoke.py, on this machine."""
     provides: tuple[tuple[str, str], ...] = ()
     """Other names that the component provides, such as `nccl`, with the declared versions."""
+    gpu: Path | None = None
+    """The gpu.py that uses all GPUs in an image with the component, on this machine."""
 
     @property
     def title(self) -> str:

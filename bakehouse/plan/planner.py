@@ -316,10 +316,9 @@ def bootstrapped_bases(catalog: Catalog, locks: AptLocks) -> dict[str, Bootstrap
 
 def _part(choice: Choice) -> InstalledComponent:
     variant = choice.candidate.variant.name
-    smoke = choice.candidate.component.smoke
-    return InstalledComponent(
-        choice.name, choice.version, variant, smoke, tuple(sorted(choice.spec.provides.items()))
-    )
+    component = choice.candidate.component
+    provides = tuple(sorted(choice.spec.provides.items()))
+    return InstalledComponent(choice.name, choice.version, variant, component.smoke, provides, component.gpu)
 
 
 def _environment(choices: tuple[Choice, ...], recipe: Recipe) -> dict[str, str]:

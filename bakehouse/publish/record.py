@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import date
 
 from bakehouse.builder.verify import Outcome
-from bakehouse.catalog.gpu_checks import GPU_CHECKS
+from bakehouse.catalog.job_checks import GPU_CHECKS
 from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.ledger.releases import (
     ReleasedArtifact,

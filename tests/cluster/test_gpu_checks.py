@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.verify import PROBES
-from bakehouse.catalog.gpu_checks import GPU_CHECKS
+from bakehouse.catalog.job_checks import GPU_CHECKS
+from bakehouse.catalog.project import HOME
 from bakehouse.cluster.smoke import held_gpus
 from bakehouse.cluster.smoke_checks import job_checks
-from bakehouse.plan.model import Image, InstalledComponent
+from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import open_workspace, select
 from tests.support.data import text_of
-from tests.support.fake_engine import DIGEST, image
+from tests.support.fake_engine import DIGEST, image, part
 
 TABLE = """\
 #  Rank  0 Group  0 Pid      7 on     algo-1 device  0 [0000:07:00] NVIDIA A100
@@ -22,6 +23,7 @@ TABLE = """\
 # Out of bounds values : {bounds}
 # Avg bus bandwidth    : 12.3
 """
+COMPONENTS = HOME / "recipes/components"
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,8 @@ def run_probe(
         "SM_OUTPUT_DATA_DIR": str(directory / "data"),
         "PATH": str(directory),
     }
-    command = [sys.executable, str(PROBES / name), *arguments]
+    script = next(path for path in (PROBES / name, COMPONENTS / name) if path.is_file())
+    command = [sys.executable, str(script), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
@@ -71,7 +74,7 @@ HOROVOD = "nccl_built = lambda: True\ninit = lambda: None\nallreduce = lambda nu
 
 
 def image_with(*components: str) -> Image:
-    parts = tuple(InstalledComponent(name, "1.0", "x") for name in components)
+    parts = tuple(map(part, components))
     return image("gpus", parts, gpu=True, launchers=("torchrun", "mpirun"))
 
 
@@ -82,7 +85,8 @@ def scripts(*components: str) -> dict[str, tuple[str, ...]]:
         for check in job_checks(image_with(*components), DIGEST, 4, hosts=hosts):
             if check.name in GPU_CHECKS and check.job:
                 words = [word.removeprefix("/opt/ml/input/data/code/") for word in check.job.command]
-                found[check.name] = tuple(words[words.index(check.source.rpartition("/")[2]) :])
+                start = words.index(Path(check.source).name)
+                found[check.name] = (str(HOME / check.source), *words[start + 1 :])
     return found
 
 
@@ -132,7 +136,7 @@ __version__ = "2.21.0"
 compat = S(v1=S(enable_eager_execution=lambda: None))
 config = S(experimental=S(list_physical_devices=lambda kind: []))
 """
-    done = run_probe(tmp_path, "tensorflow_gpu.py", "--gpus=2", tensorflow=tensorflow, numpy="")
+    done = run_probe(tmp_path, "tensorflow/gpu.py", "--gpus=2", tensorflow=tensorflow, numpy="")
 
     assert (done.returncode, done.stdout) == (2, "TensorFlow 2.21.0 finds no GPU\n")
 
@@ -144,7 +148,7 @@ __version__ = "2.21.0"
 compat = S(v1=S(enable_eager_execution=lambda: None))
 config = S(experimental=S(list_physical_devices=lambda kind: ["0"], set_memory_growth=print))
 """
-    done = run_probe(tmp_path, "tensorflow_gpu.py", "--gpus=2", tensorflow=tensorflow, numpy="")
+    done = run_probe(tmp_path, "tensorflow/gpu.py", "--gpus=2", tensorflow=tensorflow, numpy="")
 
     assert done.returncode == 1
     assert "TensorFlow finds 1 GPUs, not 2" in done.stderr
@@ -155,7 +159,11 @@ def nccl_tests(directory: Path, output: str, code: int = 0) -> subprocess.Comple
     program = directory / "all_reduce_perf"
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{output}END\nexit {code}\n")
     program.chmod(0o755)
-    text = (PROBES / "nccl_tests_gpu.py").read_text().replace("/opt/nccl-tests/all_reduce_perf", str(program))
+    text = (
+        (COMPONENTS / "nccl-tests/gpu.py")
+        .read_text()
+        .replace("/opt/nccl-tests/all_reduce_perf", str(program))
+    )
     probe = directory / "probe.py"
     probe.write_text(text.replace("sorted({1, arguments.gpus})", "[arguments.gpus]"))
     return subprocess.run([sys.executable, probe, "--gpus=2"], capture_output=True, text=True)

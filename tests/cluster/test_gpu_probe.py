@@ -75,7 +75,7 @@ def stub(obeys: bool) -> Any:
 def probe(torch: Any, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     for name in ("torch", "torch.distributed", "torch.multiprocessing"):
         monkeypatch.setitem(sys.modules, name, torch)
-    spec = importlib.util.spec_from_file_location("gpu_probe", HOME / "bakehouse/probes/gpu.py")
+    spec = importlib.util.spec_from_file_location("gpu_probe", HOME / "recipes/components/pytorch/gpu.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bakehouse.builder.verify import CheckAnswer, Outcome, ProbeResults, VersionResult
+from bakehouse.catalog.job_checks import JOB_CHECKS
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster import smoke_results
 from bakehouse.cluster.job import TrainingJob, homogeneous
@@ -15,7 +16,7 @@ from bakehouse.errors import Location
 from tests.support.fake_engine import DIGEST
 
 JOB = TrainingJob(DIGEST, "mpi-2x2", groups=homogeneous(2), processes_per_host=2, deadline=120.0)
-CHECK = SmokeCheck("mpi_2x2", JOB, "bakehouse/probes/mpi_allreduce.py")
+CHECK = SmokeCheck(JOB_CHECKS["mpi_2x2"], JOB, "bakehouse/probes/mpi_allreduce.py")
 DIRECTORY = Path("build/smoke/mpi-cpu/mpi_2x2")
 SMOKE = UserSmoke("train.py", 1, 1, "", (), (), "", 600, Location(Path("small.yaml"), 1, 1))
 GOOD = HostResult("algo-1", 0, success=True, model={"model.json": 3})
@@ -195,12 +196,15 @@ def test_a_model_that_was_asked_for_must_be_there() -> None:
     end = job_result(0, 0, events=notes(JOB))
     empty = replace(end, hosts=(replace(end.hosts[0], model={}), end.hosts[1]))
 
-    assert judge(empty, replace(CHECK, needs_model=True)).reason == "algo-1 wrote no file below /opt/ml/model"
+    assert (
+        judge(empty, replace(CHECK, kind=JOB_CHECKS["train_success"])).reason
+        == "algo-1 wrote no file below /opt/ml/model"
+    )
 
 
 def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
     job = TrainingJob(DIGEST, "train-failure", deadline=120.0)
-    check = SmokeCheck("train_failure", job, must_fail=True)
+    check = SmokeCheck(JOB_CHECKS["train_failure"], job)
     events = notes(job, failed={0: "RuntimeError"})
     end = job_result(1, events=events, job=job)
     with_failure = replace(end, hosts=(replace(end.hosts[0], failure="Framework Error"),))
@@ -297,7 +301,7 @@ def test_a_private_key_in_the_image_fails() -> None:
 
 
 USER_JOB = TrainingJob(DIGEST, "user-code", entry_point="train.py", deadline=600.0)
-USER = SmokeCheck("user_code", USER_JOB, "/opt/ml/code/train.py", records_ranks=False, smoke=SMOKE)
+USER = SmokeCheck(JOB_CHECKS["user_code"], USER_JOB, "/opt/ml/code/train.py", smoke=SMOKE)
 
 
 def judge_user(end: JobResult, expect: str = "") -> CheckResult:
@@ -334,7 +338,7 @@ def test_a_user_s_test_that_does_not_end_fails() -> None:
     assert (result.outcome, result.reason) == (Outcome.FAILED, "did not end within 600 s")
 
 
-BANDWIDTH = replace(CHECK, name="efa_bandwidth", needs_efa=True)
+BANDWIDTH = replace(CHECK, kind=JOB_CHECKS["efa_bandwidth"])
 OVER_EFA = "algo-1:42:99 [0] NCCL INFO Using network AWS Libfabric\n"
 
 

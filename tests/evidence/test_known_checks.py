@@ -82,14 +82,14 @@ def test_a_changed_check_has_no_result_until_it_runs_again(
     project: ProjectSettings, tested: Image, tmp_path: Path
 ) -> None:
     rows = (*results(tested), *results(tested, ON_A_GPU))
-    assert known(project, tested, *rows).summary == "9 of 10 checks"
+    assert known(project, tested, *rows).missing == ()
     with (tmp_path / "a.py").open("a") as file:
         file.write(FAILS)
 
     state = known_checks(project, tested, CONTENT)
     assert (state.missing, state.changed) == (("components.a",), ("components.a",))
     assert state.blockers == ("`components.a` changed after the test",)
-    assert state.summary == "8 of 10 checks; missing: `components.a`"
+    assert state.summary.endswith(" checks; missing: `components.a`")
 
     failed = known(project, tested, *results(tested, failed=("components.a",)))
     assert failed.blockers == ("its smoke test failed: `components.a`",)

@@ -66,6 +66,7 @@ WITHOUT_PAYLOAD = {
     "extras": "as `build_requirements`",
     "frozen": "Python packages of a base, which no rendered file contains",
     "git": "`upstream` has either it or `pypi`, which is here; no rendered file contains it",
+    "gpu_check": "as `registries_of`",
     "groups": "as `build_requirements`",
     "include": "values of the axes of `matrix`, which are here",
     "network": "true or false",

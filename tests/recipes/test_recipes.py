@@ -518,7 +518,7 @@ def test_no_file_of_a_component_is_an_orphan(name: str) -> None:
     files = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
     files -= {path for path in files if "__pycache__" in path or path.startswith("files/")}
     files -= {path for path in files if path.startswith("stubs/")}
-    files -= {"component.yaml", "install.j2", "smoke.py"}
+    files -= {"component.yaml", "install.j2", "smoke.py", "gpu.py"}
     files -= {"parameters.yaml"} if name in ("smp", "aws-smp2") else set()
     files -= {"toolkit.yaml"} if name in (*TOOLKITS, DRIVERS) else set()
     files -= {"torchrun.yaml"} if name == "pytorch" else set()

@@ -34,7 +34,7 @@ def test_a_fact_against_an_image_is_found() -> None:
 
 
 def test_few_images_are_recommended_and_all_others_are_the_archive() -> None:
-    assert 15 <= len(RECOMMENDED) <= 40
+    assert 15 <= len(RECOMMENDED) <= 45
     assert {recipes()[name].purpose for name in RECOMMENDED} <= {*PURPOSES}
     assert {name for name, recipe in recipes().items() if recipe.is_archived} == {*recipes()} - {*RECOMMENDED}
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
+from bakehouse.catalog.project import HOME
 from bakehouse.engine import image_archive
 from bakehouse.engine.content_store import StoredFiles
 from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
@@ -150,6 +151,12 @@ class FakeEngine:
         self.closed = True
 
 
+def part(component: str) -> InstalledComponent:
+    """A component of Bakehouse with its script for GPUs."""
+    script = HOME / "recipes/components" / component / "gpu.py"
+    return InstalledComponent(component, "1.0", "x", gpu=script if script.is_file() else None)
+
+
 def image(
     name: str = "mpi-cpu",
     parts: tuple[InstalledComponent, ...] = (),
@@ -163,7 +170,7 @@ def image(
         name,
         summary="an image",
         base=BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", (), LOCKED),
-        parts=parts,
+        parts=parts or ((part("pytorch"),) if gpu and "torchrun" in launchers else ()),
         gpu=gpu,
         launchers=launchers,
         environment={"SAGEMAKER_TRAINING_MODULE": training_module} if training_module else {},

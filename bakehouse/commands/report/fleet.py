@@ -12,9 +12,9 @@ from bakehouse.builder.build_log import Build, load_builds
 from bakehouse.catalog import git_history
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.gpu_checks import GPU_CHECKS
 from bakehouse.catalog.instance_gpus import InstanceGpus, platform_of
 from bakehouse.catalog.instance_types import Instance, instances
+from bakehouse.catalog.job_checks import GPU_CHECKS
 from bakehouse.catalog.purpose import ARCHIVE
 from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import Recipe

@@ -1,6 +1,6 @@
 """Check TensorFlow on this machine's GPUs: kernels on each, and NCCL over one and all of them.
 
-`python3 tensorflow_gpu.py [--gpus N]` only needs TensorFlow 1.14 or newer. The exit code is 1 if a check
+`python3 gpu.py [--gpus N]` only needs TensorFlow 1.14 or newer. The exit code is 1 if a check
 fails or another number of GPUs is found, and 2 without GPUs.
 """
 
