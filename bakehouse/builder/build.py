@@ -8,7 +8,6 @@ from typing import Protocol
 
 from bakehouse.builder import (
     base_image,
-    failed_steps,
     image_owners,
     prefetch,
     registry_auth,
@@ -166,8 +165,7 @@ def _bake(
     report = context.progress.report
 
     def on_failure(error: ImagesFailed, remaining: Sequence[buildx.Target]) -> None:
-        failures.extend(failed_steps.with_shells(error))
-        failed_steps.record(error, images, context.project.state)
+        failures.extend(error.diagnostics)
         if remaining:
             names = ", ".join(f"`{name}`" for name in sorted(error.images))
             report(f"{names} failed to build; continuing with the others")
@@ -200,7 +198,6 @@ def _built(image: Image, digests: buildx.BakedImage, context: BuildContext) -> B
             f"image `{image.name}` was removed from the engine immediately after its build",
             hint="run the same command again",
         )
-    failed_steps.forget(image, context.project.state)
     return BuiltImage.stored_as(stored, image, context.engine, context.project.state)
 
 

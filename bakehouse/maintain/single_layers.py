@@ -10,7 +10,6 @@ from pathlib import Path
 
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext
-from bakehouse.builder.stage_cut import cut_above, cuts_before
 from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.errors import Diagnostic
@@ -19,9 +18,12 @@ from bakehouse.maintain.stub_plan import OUTPUT
 from bakehouse.plan import dockerfile
 from bakehouse.plan.image_layer import ImageLayer
 from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.util import dockerfile_reader
 from bakehouse.util.oci import Digest
 
 _REPOSITORY = "bakehouse/layer"
+_STEPS = ("ADD", "COPY", "RUN", "WORKDIR")
+"""Instructions that make a layer."""
 _SDIST = 1_000_000_000
 
 
@@ -73,13 +75,17 @@ def _of_image(image: Image) -> Iterator[SingleLayer]:
     """Yield the linked layers of an image whose files are pinned."""
     assert image.rendered
     text = image.rendered[dockerfile.FILE].decode()
-    cuts = cuts_before(text, "image")
-    head = cut_above(text, "image").of(text)
-    for layer, cut in zip(image.layer_keys[len(image.layer_keys) - len(cuts) :], cuts, strict=True):
-        if layer.is_pinned and layer.key and cut.step and layer.stages and "--link" in cut.step.flags:
+    lines, steps = text.split("\n"), list(dockerfile_reader.instructions(text))
+    first = max(number for number, step in enumerate(steps) if step.keyword == "FROM")
+    ends = (*(step.line - 1 for step in steps[first + 1 :]), len(lines))
+    made = [pair for pair in zip(steps[first:], ends, strict=True) if pair[0].keyword in _STEPS]
+    for layer, (step, end) in zip(image.layer_keys[len(image.layer_keys) - len(made) :], made, strict=True):
+        if layer.is_pinned and layer.key and layer.stages and "--link" in step.flags:
             stages = [stage for stage in image.stages if {stage.name, stage.wheels_stage} & {*layer.stages}]
             files = frozenset(file for stage in stages for file in files_of(stage))
-            yield SingleLayer(image, layer, f"{head}FROM scratch AS single-layer\n{cut.text}\n", files)
+            head = lines[: steps[first].line - 1]
+            own = "\n".join([*head, "FROM scratch AS single-layer", *lines[step.line - 1 : end]])
+            yield SingleLayer(image, layer, f"{own.rstrip()}\n", files)
 
 
 def weight(files: Iterable[RequiredFile]) -> int:

@@ -264,21 +264,15 @@ def run_training_job(
     PROGRAM,
     iterable=[PROGRAM],
     help={
-        "image": "a built image of a recipe, or any image that the engine has; with --stage, of a recipe",
+        "image": "a built image of a recipe, or any image that the engine has",
         PROGRAM: "run this command instead of a shell; its exit code is that of `bake shell`",
-        "stage": "open the shell in this stage of the Dockerfile, before the step that fails",
     },
 )
-def shell(context: Context, image: str, program: list[str], stage: str = "") -> None:
+def shell(context: Context, image: str, program: list[str]) -> None:
     """
-    Open a shell in an image as SageMaker starts it, or in a stage that fails.
-
-    With --stage, the stage is built from the build cache up to the step at which the last build failed.
-    That step and its mounts are printed. No secret of the build is in the shell. Without a terminal, name
-    a command.
+    Open a shell in an image as SageMaker starts it. Without a terminal, name a command.
 
     bake shell mpi-cpu
-    bake shell mpi-cpu --stage open-mpi
     bake shell mpi-cpu -- python3 -c 'import mpi4py'
     """
     from bakehouse.pipeline import shell as pipeline
@@ -294,9 +288,6 @@ def shell(context: Context, image: str, program: list[str], stage: str = "") -> 
         signal.signal(signal.SIGHUP, signal.default_int_handler)
     command = pipeline.ContainerCommand(tuple(program), terminal)
     workspace = open_project(image)
-    if stage:
-        code = pipeline.open_stage_shell(workspace, image, stage, command, report)
-    else:
-        code = pipeline.open_shell(workspace, image, command, report)
+    code = pipeline.open_shell(workspace, image, command, report)
     if code:
         raise Exit(code)
