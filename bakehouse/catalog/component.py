@@ -142,6 +142,8 @@ class VariantSpec:
     """Applies only if the named component is in the image; never adds it."""
     recommends: tuple[Requirement, ...] = ()
     """Added like `requires`, unless the recipe lists it in `exclude`."""
+    tested: tuple[Requirement, ...] = ()
+    """Known versions of an open range in `requires`; it is not known whether the others work."""
     provides: Mapping[str, str] = field(default_factory=dict)
     artifacts: tuple[Artifact, ...] = ()
     conflicts: tuple[Incompatibility, ...] = ()

@@ -61,6 +61,7 @@ def read_spec(fields: Fields, directory: Path, above: VariantSpec) -> VariantSpe
         requires=(*above.requires, *_requirements(fields, "requires")),
         constraints=(*above.constraints, *_requirements(fields, "constraints")),
         recommends=(*above.recommends, *_requirements(fields, "recommends")),
+        tested=(*above.tested, *_requirements(fields, "tested")),
         provides={**above.provides, **_provides(fields)},
         artifacts=tuple(
             {artifact.name: artifact for artifact in (*above.artifacts, *_artifacts(fields))}.values()

@@ -16,7 +16,7 @@ def unknown_facts(
     chosen: Sequence[Candidate], targets: Sequence[Candidate], catalog: Catalog
 ) -> tuple[str, ...]:
     """Return the missing facts without which it is not known whether components fit, each as a phrase."""
-    facts = [*_of_neuron(chosen)]
+    facts = [*_of_neuron(chosen), *_untested(chosen)]
     instances = [target for target in targets if target.name == INSTANCE]
     known = _facts_of_instances(catalog) if instances else frozenset()
     for instance in instances:
@@ -73,6 +73,15 @@ def _undecided(incompatibility: Incompatibility, missing: set[str], pool: Sequen
         for part in incompatibility.parts
     )
     return names if applies else set()
+
+
+def _untested(chosen: Sequence[Candidate]) -> Iterator[str]:
+    """Yield the components with versions next to them that nobody is known to have tried."""
+    versions = {name: version for other in chosen for name, version in other.provided.items()}
+    for candidate in chosen:
+        for item in candidate.spec.tested:
+            if item.name in versions and not item.allows(versions[item.name]):
+                yield f"whether {candidate} works with {item.name} {versions[item.name]}"
 
 
 def _of_neuron(chosen: Sequence[Candidate]) -> Iterator[str]:

@@ -30,6 +30,7 @@ from bakehouse.resolve.alternatives import (
     Undecided,
 )
 from bakehouse.resolve.candidate import Candidate, Conflict
+from bakehouse.resolve.compatibility import FRAMEWORKS
 from bakehouse.resolve.direct_conflicts import direct_conflict, direct_reasons, provided_versions
 from bakehouse.resolve.explain import describe_changes
 from bakehouse.resolve.phrases import (
@@ -443,16 +444,28 @@ def _recipe_on(base: Component, assumptions: Assumptions, catalog: Catalog) -> R
 
 def _base_fits(outcomes: Sequence[tuple[AlternativeSearch, Outcome]]) -> BaseFits:
     resolutions = [outcome for _, outcome in outcomes if isinstance(outcome, Resolution)]
+    resolutions = [resolution for resolution in resolutions if _suits(resolution)] or resolutions
+    resolutions = [resolution for resolution in resolutions if not _is_for_others(resolution)] or resolutions
     return BaseFits(
-        tuple([resolution for resolution in resolutions if _suits(resolution)] or resolutions),
+        tuple(resolutions),
         {
             search.base: f"the catalogue lacks {' and '.join(outcome.lacking)}"
             if outcome.lacking
             else "the search ended first"
             for search, outcome in outcomes
             if isinstance(outcome, Undecided)
+            and not (resolutions and any(fact.endswith(NEURON_SDK) for fact in outcome.lacking))
         },
     )
+
+
+def _is_for_others(resolution: Resolution) -> bool:
+    """Return whether a base brings a framework or a Neuron SDK that nobody asked for."""
+    base, *others = (choice.candidate for choice in resolution.all_choices)
+    asked = {item.name for item in resolution.recipe.components}
+    used = asked.union(item.name for candidate in others for item in candidate.spec.requires)
+    idle = (FRAMEWORKS & base.provided.keys()) - used
+    return bool(others) and (bool(idle) or (NEURON_SDK in base.provided and NEURON_SDK not in asked))
 
 
 def _suits(resolution: Resolution) -> bool:

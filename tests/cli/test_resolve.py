@@ -162,9 +162,9 @@ def test_horovod_is_built_for_the_framework_of_the_image(capsys: pytest.CaptureF
 def test_horovod_of_gpus_is_compiled_against_nccl_of_the_framework(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assumptions = ("cuda=13.0", "pytorch=2.13.0", "horovod-nccl=*")
+    assumptions = ("cuda=12.9", "tensorflow=2.21", "horovod-nccl=*")
     output = answer(capsys, "resolve", *(word for name in assumptions for word in ("--assume", name)))
-    assert "  horovod-nccl 0.28.1 (pytorch-py3" in output
+    assert "  horovod-nccl 0.28.1 (tensorflow-py3" in output
 
     [dockerfile] = (HOME / "images").glob("tensorflow-*-cu*-horovod/Dockerfile")
     text = dockerfile.read_text()

@@ -145,6 +145,28 @@ def test_a_component_that_states_nothing_about_trainium_is_not_known_to_work_the
     )
 
 
+def test_a_framework_newer_than_those_tried_with_a_dead_project_is_not_known() -> None:
+    with pytest.raises(UndecidedError) as caught:
+        what_if.resolve_on_bases(
+            what_if.parse_assumptions(["horovod-nccl=*", "pytorch=2.15"], CATALOG), CATALOG
+        )
+    assert caught.value.diagnostics[0].facts[-1] == (
+        "the catalogue lacks",
+        "whether horovod-nccl 0.28.1 (pytorch-py311) works with pytorch 2.15.0",
+    )
+
+
+@pytest.mark.parametrize("asked", ["deepspeed=*", "horovod=*", "transformer-engine=*"])
+def test_no_base_with_a_framework_or_an_sdk_that_nobody_asked_for_is_proposed(asked: str) -> None:
+    fits = what_if.fitting(what_if.parse_assumptions([asked], CATALOG), CATALOG)
+
+    for resolution in fits.resolutions:
+        names = {name for choice in resolution.all_choices for name in choice.candidate.provided}
+        assert len(names & {"pytorch", "tensorflow"}) < 2
+        assert "neuron-sdk" not in names
+    assert "aws-neuron-pytorch" not in fits.undecided
+
+
 def test_each_accelerator_type_is_described() -> None:
     """No two families share a GPU by accident: those that do are listed here."""
     families: dict[str, set[str]] = defaultdict(set)
