@@ -13,11 +13,13 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.efa import is_all_listed
 from bakehouse.catalog.instance_gpus import InstanceGpus, find_gpus
 from bakehouse.catalog.recipe import FORMATS
+from bakehouse.catalog.support import notice_day
 from bakehouse.errors import UsageError
 from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image, with_recipe
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, load
 from bakehouse.ledger.toolkit import toolkit_versions
+from bakehouse.plan.known_facts import known_of_job
 from bakehouse.plan.workspace import Selection, Workspace, image_names, own_recipes, select
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.files import matching_paths
@@ -53,6 +55,13 @@ def find_image(workspace: Workspace, name: str, instance_type: str = "") -> Laun
         )
     [image], [recipe] = selected.plan.images, selected.recipes
     return with_recipe(planned_image(image, workspace.catalog), recipe)
+
+
+def known_lines(workspace: Workspace, name: str, record: ReleaseRecord | None = None) -> tuple[str, ...]:
+    """Return the facts against the image of a job, or against a release of it, as lines."""
+    released = {part.component: part.version for part in record.parts} if record else {}
+    known = known_of_job(workspace.recipes.get(name), workspace.catalog, released)
+    return tuple(f"{name}: {line}" for line in known.lines(notice_day()))
 
 
 def _best_planned(workspace: Workspace, framework: str, instance: InstanceGpus | None) -> LaunchImage | None:

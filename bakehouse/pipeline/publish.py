@@ -38,6 +38,8 @@ def push_images(
     for image in (item.image for item in built):
         for line in image.known.lines(day):
             report(f"{image.name}: {line}")
+        if image.known.is_archived:
+            report(f"{image.name}: an image of the archive, without claims; `bake list` has recommended ones")
     try:
         return image_push.push_images(workspace.project, built, report, options)
     finally:

@@ -1,12 +1,14 @@
 """Facts against an image, in one short form for all commands and pages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.purpose import NOT_PINNED, PROBLEM, SUPPORT
+from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.support import Support, support_of
 from bakehouse.resolve.phrases import warning_text
-from bakehouse.resolve.resolver import Resolution
+from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,6 @@ class KnownFacts:
             lines.append(f"not pinned: {'; '.join(self.unpinned)}")
         ends = [item for item in self.support if item.until and (not day or item.has_ended(day))]
         lines += [f"{item.name} {item.version} is supported until {item.until}" for item in ends]
-        if self.is_archived:
-            lines.append("in the archive: Bakehouse makes no claims about it; `bake list` recommends others")
         return tuple(lines)
 
     def against(self, day: str) -> dict[str, Sequence[str]]:
@@ -61,6 +61,17 @@ class KnownFacts:
 
 
 NOTHING = KnownFacts()
+
+
+def known_of_job(recipe: Recipe | None, catalog: Catalog, released: Mapping[str, str]) -> KnownFacts:
+    """Return the facts against the image of a job: of its recipe, if that still has the released versions."""
+    try:
+        resolution = resolve(recipe, catalog) if recipe else None
+    except Unsatisfiable:
+        resolution = None
+    if resolution and all(resolution.version_of(name) == version for name, version in released.items()):
+        return known_facts(resolution)
+    return KnownFacts(support=support_of(released))
 
 
 def known_facts(resolution: Resolution) -> KnownFacts:

@@ -20,7 +20,7 @@ from bakehouse.cluster.log_stream import LogStream
 from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.create_training_job import api_request, toolkit_parameters
-from bakehouse.jobs.job_images import find_release
+from bakehouse.jobs.job_images import find_release, known_lines
 from bakehouse.jobs.job_spec import S3, JobSpec, valid_job
 from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.tested_job import PLACEHOLDER, with_tested_settings
@@ -94,6 +94,8 @@ def launch(
     policy.require(workspace.project, record, callbacks.report)
     for warning in checked.warnings:
         callbacks.warn(warning)
+    for line in known_lines(workspace, record.image, record):
+        callbacks.report(line)
     service = TrainingService(region_of(record.registry))
     job = replace(job, name=job.name or job_name(record.image))
     try:

@@ -80,7 +80,7 @@ def test_mistakes_and_conflicts_are_findings(project: Tree, capsys: pytest.Captu
 
 
 def test_known_problems_are_warnings(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(("lint", "pytorch-2.10-cu128-py312-efa", "--sarif", "out/lint.sarif")) == 0
+    assert main.run(("lint", "pytorch-2.12-cu130-py312-extended", "--sarif", "out/lint.sarif")) == 0
     assert "warning: " in capsys.readouterr().out
     assert {(each["ruleId"], each["level"]) for each in findings(project)} == {("known-problem", "warning")}
 

@@ -21,6 +21,8 @@ from bakehouse.util.format import format_count
 
 if TYPE_CHECKING:
     from bakehouse.jobs.job_spec import JobSpec
+    from bakehouse.ledger.releases import ReleaseRecord
+    from bakehouse.plan.workspace import Workspace
     from bakehouse.sagemaker.launch_report import LaunchReport
 
 _IMAGE = "one image, or `pytorch` or `tensorflow` for the best for the type; default: that of --job"
@@ -96,6 +98,7 @@ def estimator(
 
         policy.require(project, record, report)
     diagnostics.write_warnings((finding.diagnostic for finding in snippet.warnings), sys.stderr)
+    _report_known(workspace, given.image if preview else record.image, None if preview else record)
     show(snippet.code)
 
 
@@ -139,6 +142,7 @@ def validate(
         diagnostics.write_warnings(warnings, sys.stderr)
         if errors:
             raise UsageError.of(*(error.diagnostic for error in errors))
+        _report_known(workspace, given.image)
         counts = f", {format_count(len(warnings), 'warning')}" if warnings else ""
         verdict = "the job is valid" if result.is_known else "it is not known whether the job is valid"
         show(f"{result.title}: {verdict}{counts}\n")
@@ -260,3 +264,11 @@ def recommend_instances(
     seconds = sizing.read_step_seconds(step_seconds or ())
     result = sizing.recommend(need, instance, instance_types, helper or (), workspace.project.prices, seconds)
     show(json_report.sizing(result) if json else sizing.text(result))
+
+
+def _report_known(workspace: "Workspace", image: str, record: "ReleaseRecord | None" = None) -> None:
+    """Print the facts against the image of a job."""
+    from bakehouse.jobs.job_images import known_lines
+
+    for line in known_lines(workspace, image, record):
+        report(line)
