@@ -6,6 +6,8 @@ A project with the components of pytorch-cpu, code, requirements and a smoke tes
 round edits a line, builds and runs the smoke test; the reference runs the smoke test once more. For P12b,
 each round adds another small package, locks and builds; as the reference, HPCCM writes a Dockerfile
 that starts from pytorch-cpu and installs the same locked requirements with pip, and `docker build` builds it.
+For P19, a candidate is in a registry on loopback; each round locks another package, and then releases it with
+a DOCKER_HOST that no engine answers. For P20, `bake lock` has nothing to do.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from bakehouse.catalog.project import ProjectSettings
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 from benchmarks.local_index import GATEWAY, over_http
+from benchmarks.push_sharing import free_port
 
 NAME = "benchmark-own-code"
 REQUIREMENTS = ("transformers", "datasets", "accelerate", "scikit-learn")
@@ -84,6 +87,14 @@ def measured(options: argparse.Namespace) -> Result:
     def run(*commands: list[str]) -> Spent:
         return harness.spent(lambda: [harness.command(command, cwd=project) for command in commands])
 
+    def replaced() -> Spent:
+        require(project, (*few, "six<1.17"))
+        run([*bake, "lock", NAME])
+        spent = run([*bake, "lock", NAME])
+        require(project, few)
+        run([*bake, "lock", NAME], [*bake, "build", NAME])
+        return spent
+
     same: list[str] = []
     run([*bake, "build", image])
     if not options.short:
@@ -99,8 +110,25 @@ def measured(options: argparse.Namespace) -> Result:
         require(project, (*few, next(added)))
         return run([*bake, "lock", NAME], [*bake, "build", NAME])
 
+    key, state = project / "signing.pem", project / "registry"
+    harness.output(
+        ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", str(key)]
+    )
+    signed = {"BAKEHOUSE_SIGNING_KEY": str(key)}
+
+    def without_engine() -> Spent:
+        where = [NAME, "--registry", f"{registry.host}/benchmark"]
+        harness.command([*bake, "push", *where, "--candidate"], cwd=project, env=signed)
+        require(project, (*few, next(added)))
+        run([*bake, "lock", NAME])
+        unreachable = {**signed, "DOCKER_HOST": "tcp://127.0.0.1:1"}
+        spent = harness.command([*bake, "release", *where], cwd=project, env=unreachable)
+        run([*bake, "build", NAME])
+        return spent
+
     gateway = harness.output(["docker", "network", "inspect", "bridge", "--format", GATEWAY]).strip()
     with (
+        harness.local_registry(state, free_port()) as registry,
         over_http(gateway) as environment,
         build_inputs(
             ProjectSettings(project, (), state_directory=project / "state"), say, environment=environment
@@ -133,6 +161,9 @@ def measured(options: argparse.Namespace) -> Result:
             "HPCCM": built_by_hpccm,
             "edited line": edited,
             "smoke test alone": lambda: run(SMOKE),
+            "lock": lambda: run([*bake, "lock", NAME]),
+            "lock with a replaced package": replaced,
+            "without an engine": without_engine,
         }
         try:
             rounds = harness.interleaved(jobs, options.rounds)
@@ -155,6 +186,16 @@ def measured(options: argparse.Namespace) -> Result:
                 wall["requirement"],
                 wall["HPCCM"],
                 most_ratio=0.5,
+            ),
+            Measure(
+                "P19",
+                "one requirement changed: release without an engine",
+                wall["without an engine"],
+                most=1.5,
+            ),
+            Measure("P20", "lock with nothing to do", wall["lock"], most=1.0),
+            Measure(
+                "P20", "the same with a replaced package", wall["lock with a replaced package"], most=1.0
             ),
         ),
         rounds,

@@ -217,6 +217,7 @@ _READERS = {
     "bakehouse/util/deb.py": {"tarfile.open"},
     # What the engine and Bakehouse itself wrote
     "bakehouse/builder/base_layer.py": {"extractfile", "tarfile.open"},
+    "bakehouse/pipeline/compose.py": {"extractfile", "tarfile.open"},
     "bakehouse/maintain/stub_files.py": {"zipfile.ZipFile"},
     "bakehouse/engine/docker.py": {"json"},
 }
@@ -311,7 +312,7 @@ _DIRECT_ACCESS = {
     "bakehouse/commands/dockerfile_import/translate.py": "names of files next to a Dockerfile",
     "bakehouse/jobs/model_trainer.py": "the SDK's files",
     "bakehouse/layers/composed_image.py": "layers in a private directory",
-    "bakehouse/layers/stored_layer.py": "blobs of the engine",
+    "bakehouse/layers/wheel_layout.py": "byte code in a private directory",
     "bakehouse/lock/apt.py": "lists in a scratch directory",
     "bakehouse/lock/base_step.py": "context in a scratch directory",
     "bakehouse/lock/git_requirements.py": "archives in a scratch directory",
@@ -320,6 +321,7 @@ _DIRECT_ACCESS = {
     "bakehouse/lock/project_locks.py": "names of the members of a workspace of uv",
     "bakehouse/lock/python.py": "inputs of uv in a scratch directory",
     "bakehouse/pipeline/compose.py": "layers in a private directory",
+    "bakehouse/pipeline/without_engine.py": "layers in a private directory",
     "bakehouse/plan/dockerfile.py": "names below a directory that `names_in` opened",
     "bakehouse/publish/image_root.py": "layers in a scratch directory",
     "bakehouse/util/archive_reader.py": "members of archives",

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.engine import usage_lock
@@ -29,6 +29,14 @@ class PackedImage:
     config: bytes
     layers: tuple[CompressedLayer, ...]
     """Lowest first."""
+
+
+class ImagePacker(Protocol):
+    """Source of packed images for a push."""
+
+    def pack(self, built: BuiltImage, form: Form, report: Reporter, until: float = NEVER) -> PackedImage: ...
+
+    def config(self, built: BuiltImage) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,7 @@ class Packer:
             raise EngineError(message, facts=facts, hint=f"run `bake build {built.image.name}`")
         if self._known_config(built.digest) is None:
             write_whole(self._config_path(built.digest), config)
-        return PackedImage(_manifest(config, layers, form), config, layers)
+        return PackedImage(manifest_of(config, layers, form), config, layers)
 
     @staticmethod
     def _layers(config: bytes, cache: LayerCache) -> list[CompressedLayer | None]:
@@ -109,7 +117,7 @@ def _diff_ids(config: bytes) -> list[Digest]:
     return [Digest(str(diff_id)) for diff_id in json.loads(config)["rootfs"]["diff_ids"]]
 
 
-def _manifest(config: bytes, layers: tuple[CompressedLayer, ...], form: Form) -> Manifest:
+def manifest_of(config: bytes, layers: tuple[CompressedLayer, ...], form: Form) -> Manifest:
     document = {
         "schemaVersion": 2,
         "mediaType": form.manifest,

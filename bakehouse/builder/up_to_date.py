@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
@@ -50,15 +51,24 @@ def built_content(image: Image, project: ProjectSettings) -> ContentId | None:
     return recorded[1] if recorded else None
 
 
-def last_build(image: Image, project: ProjectSettings, engine: Engine) -> Digest | None:
+@dataclass(frozen=True, slots=True)
+class LastBuild:
+    """A stored image, and what each of its layers above the base was made from."""
+
+    digest: Digest
+    layers: tuple[str, ...]
+
+
+def last_build(image: Image, project: ProjectSettings, engine: Engine) -> LastBuild | None:
     """Return the last build of an image; None if the engine lacks it, or if more than layers changed."""
     try:
         content = parse_json(read_bytes(_record(project, image)))
         is_same, stored = content["settings"] == settings_key(image), Digest(content["stored"])
+        layers = tuple(map(str, content["names"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     found = engine.image(reference_of(image.name, LATEST)) if is_same else None
-    return stored if found and found.digest == stored else None
+    return LastBuild(stored, layers) if found and found.digest == stored else None
 
 
 def record_build(built: BuiltImage, project: ProjectSettings) -> None:
@@ -69,6 +79,7 @@ def record_build(built: BuiltImage, project: ProjectSettings) -> None:
         "config": built.digest,
         "content": built.content,
         "settings": settings_key(built.image),
+        "names": built.image.layer_names,
         "layers": sorted(layer_bytes(built.image)),
     }
     write_whole(_record(project, built.image), json.dumps(content, indent=2) + "\n")

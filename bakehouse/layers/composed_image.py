@@ -34,21 +34,24 @@ class Layer:
     """For layers of wheels, the path below `/out` that the Dockerfile copies, such as `files/numpy`."""
 
 
-def layers_of(stored: StoredFiles) -> tuple[Layer, ...] | None:
-    """Return the layers of an image, lowest first.
+def stored_layers(stored: StoredFiles) -> tuple[Layer, ...] | None:
+    """Return the layers of a stored image as `layers_of` does, if they are uncompressed."""
+    manifest = json.loads(stored.manifest)
+    layers = layers_of(stored.config, [blob["size"] for blob in manifest["layers"]])
+    is_plain = [blob["digest"] for blob in manifest["layers"]] == [layer.digest for layer in layers or ()]
+    return layers if is_plain and _encode_manifest(manifest) == stored.manifest else None
 
-    Returns None if its documents are not those that BuildKit writes here, with uncompressed layers.
-    """
-    config, manifest = json.loads(stored.config), json.loads(stored.manifest)
-    if _encode_config(config) != stored.config or _encode_manifest(manifest) != stored.manifest:
-        return None
-    digests, blobs = config["rootfs"]["diff_ids"], manifest["layers"]
+
+def layers_of(configuration: bytes, sizes: Sequence[int]) -> tuple[Layer, ...] | None:
+    """Return the layers of an image, lowest first; None for another form than that of BuildKit."""
+    config = json.loads(configuration)
+    digests = config["rootfs"]["diff_ids"]
     steps = [step for step in config.get("history", ()) if not step.get("empty_layer")]
-    if [blob["digest"] for blob in blobs] != digests or len(steps) != len(digests):
+    if _encode_config(config) != configuration or not len(steps) == len(digests) == len(sizes):
         return None
     return tuple(
-        Layer(Digest(blob["digest"]), blob["size"], _wheels(step))
-        for blob, step in zip(blobs, steps, strict=True)
+        Layer(Digest(digest), size, _wheels(step))
+        for digest, size, step in zip(digests, sizes, steps, strict=True)
     )
 
 
@@ -66,7 +69,16 @@ class ComposedImage:
 
 def compose(stored: StoredFiles, layers: Sequence[Layer]) -> ComposedImage:
     """Return an image with other layers; apart from those of wheels, they have the same instructions."""
-    config, manifest = json.loads(stored.config), json.loads(stored.manifest)
+    manifest, content = json.loads(stored.manifest), compose_config(stored.config, layers)
+    manifest["config"] |= {"digest": digest_of(content), "size": len(content)}
+    blob = manifest["layers"][-1]
+    manifest["layers"] = [{**blob, "digest": layer.digest, "size": layer.size} for layer in layers]
+    return ComposedImage(_encode_manifest(manifest), content)
+
+
+def compose_config(old: bytes, layers: Sequence[Layer]) -> bytes:
+    """Return the configuration of an image with other layers, as `compose` does."""
+    config = json.loads(old)
     history = config["history"]
     first = next((number for number, step in enumerate(history) if _wheels(step)), 0)
     steps = [
@@ -77,11 +89,7 @@ def compose(stored: StoredFiles, layers: Sequence[Layer]) -> ComposedImage:
     others = [step for step in history if not _wheels(step)]
     config["history"] = [*others[:first], *steps, *others[first:]]
     config["rootfs"]["diff_ids"] = [layer.digest for layer in layers]
-    content = _encode_config(config)
-    manifest["config"] |= {"digest": digest_of(content), "size": len(content)}
-    blob = manifest["layers"][-1]
-    manifest["layers"] = [{**blob, "digest": layer.digest, "size": layer.size} for layer in layers]
-    return ComposedImage(_encode_manifest(manifest), content)
+    return _encode_config(config)
 
 
 def load(image: ComposedImage, new: Mapping[Digest, Path], names: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """The script `layout-wheels`, which build steps run, as a library: wheels to the archives of layers."""
 
 import contextlib
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,31 +12,21 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import Stage
-from bakehouse.util.files import read_bytes
+from bakehouse.util.files import read_bytes, write_whole
 from bakehouse.util.oci import EPOCH
+from bakehouse.util.tempdir import private_directory
 
 SCRIPT = HOME / "templates/bin/layout-wheels"
 PREFIX = "/opt/venv"
 
 
-class LaidOutFile(Protocol):
-    """A file of a layer."""
-
-    mode: int
-    size: int
-    data: bytes | None
-
-
 class Wheel(Protocol):
     """A wheel and the files that it installs, by path without a leading slash."""
 
-    name: str
     file: str
-    info: str
-    site: str
-    entries: Mapping[str, LaidOutFile]
+    entries: Mapping[str, Any]
 
-    def chunks(self, entry: LaidOutFile) -> Iterator[bytes]:
+    def chunks(self, entry: Any) -> Iterator[bytes]:
         """Yield the content of a file."""
 
 
@@ -49,12 +40,6 @@ def open_wheels(stage: Stage, paths: Mapping[Package, Path]) -> dict[Package, Wh
             script.check_version(wheel, package.version)
         script.check_owners([*wheels.values()])
     return wheels
-
-
-def layer_entries(wheels: Sequence[Wheel], name: str) -> Mapping[str, LaidOutFile]:
-    """Return all files of the layer `name`, with its list."""
-    entries: Mapping[str, LaidOutFile] = _script().layer_files(wheels, name)[0]
-    return entries
 
 
 def write_layer(stream: IO[bytes], wheels: Sequence[Wheel], name: str) -> None:
@@ -77,24 +62,27 @@ def write_files(stream: IO[bytes], files: Mapping[str, tuple[int, bytes]]) -> No
 def sources(wheel: Wheel) -> dict[str, bytes]:
     """Return the sources of a wheel that get byte code, by path."""
     with _as_build_errors():
-        return {path: b"".join(wheel.chunks(wheel.entries[path])) for path in source_paths(wheel)}
+        return {path: b"".join(wheel.chunks(wheel.entries[path])) for path in _script().sources(wheel)}
 
 
-def source_paths(wheel: Wheel) -> list[str]:
-    """Return the sources of a wheel that get byte code."""
-    paths: list[str] = _script().sources(wheel)
-    return paths
+def byte_code(contents: Mapping[str, bytes], *, python: str, directory: Path) -> dict[str, bytes]:
+    """Return the byte code of sources by path, compiled by a Python of this machine in a new directory."""
+    with private_directory(directory) as root:
+        for path, content in contents.items():
+            write_whole(root / path, content)
+        listing, out = root / "sources.txt", root / "byte-code"
+        write_whole(listing, "\n".join(contents))
+        command = [python, "-I", "-S", *map(str, (SCRIPT, "--compile", root, out, listing))]
+        if subprocess.run(command, timeout=_script().COMPILE_SECONDS, check=False).returncode:
+            message = "the byte code of packages could not be made"
+            raise BuildError(message)
+        return {str(path.relative_to(out)): read_bytes(path) for path in out.rglob("*.pyc")}
 
 
-def code_paths(wheel: Wheel, python: str) -> list[str]:
-    """Return the paths of the byte code of a wheel; invalid sources have none."""
-    paths = (path.rpartition("/") for path in source_paths(wheel))
-    tag = f"cpython-{python.replace('.', '')}"
-    return [f"{parent}/__pycache__/{name.removesuffix('.py')}.{tag}.pyc" for parent, _, name in paths]
-
-
-def record_path(wheel: Wheel) -> str:
-    return f"{wheel.site}/{wheel.info}/RECORD"
+def code_path(path: str, python: str) -> str:
+    """Return the path of the byte code of a source."""
+    parent, _, name = path.rpartition("/")
+    return f"{parent}/__pycache__/{name.removesuffix('.py')}.cpython-{python.replace('.', '')}.pyc"
 
 
 @contextlib.contextmanager

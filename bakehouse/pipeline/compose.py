@@ -1,9 +1,13 @@
 """Images in which only wheels or training code changed: their layers are written here, without a build."""
 
+import re
+import sys
+import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import file_digest
+from importlib.util import source_hash
 from pathlib import Path
 from typing import IO
 
@@ -12,22 +16,15 @@ from bakehouse.builder.build_context import BuildOptions
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.code_copies import write_code
 from bakehouse.catalog.python_lock import Package
-from bakehouse.catalog.size_budget import FILES, REQUIREMENTS
 from bakehouse.engine import usage_lock
-from bakehouse.engine.content_store import StoredFiles
+from bakehouse.engine.daemon_info import run_program
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import BuildError
-from bakehouse.evidence import step_layers
-from bakehouse.evidence.step_layers import RowsByKey
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import required_files
 from bakehouse.layers import composed_image, wheel_layout
 from bakehouse.layers.composed_image import Layer
-from bakehouse.layers.stored_layer import StoredLayer, read_layer
 from bakehouse.layers.wheel_layout import Wheel
-from bakehouse.plan.dockerfile import layer_owners
-from bakehouse.plan.image_layer import ImageLayer
-from bakehouse.plan.layers import LayerOwner
 from bakehouse.plan.model import Image, Stage
 from bakehouse.plan.wheel_layers import SDISTS
 from bakehouse.plan.workspace import Workspace
@@ -40,41 +37,64 @@ from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
 _DIRECTORY = "/run/bakehouse"
-_SDISTS = REQUIREMENTS + SDISTS
 _COMPILE_MEMORY = 4 << 30
 _COMPILE_SECONDS = 1800.0
+Compile = Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
+"""Compiles sources by path to byte code by path."""
+
+
+class NeedsBuildError(Exception):
+    """A layer that only a build step can make; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedLayers:
-    """An image, and the stored image from which it differs in layers that can be written here."""
+class LayerWriter:
+    """Writes the new layers of an image to a directory."""
 
+    workspace: Workspace
     image: Image
-    stored: StoredFiles
-    digest: Digest
-    owners: tuple[LayerOwner, ...]
-    base: tuple[Layer, ...]
-    others: tuple[Layer, ...]
-    """Layers above the base, without those of `stage`."""
-    wheels: Mapping[str, Layer]
-    """Layers of wheels of the stored image, by the path that the Dockerfile copies."""
-    stage: Stage | None
-    """The stage of the recipe's packages, if their layers differ."""
-
-    def stored_layer(self, path: str) -> StoredLayer | None:
-        """Return a layer of wheels of the stored image."""
-        layer = self.wheels.get(path)
-        return read_layer(self.stored.blob(layer.digest)) if layer else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Writer:
-    """Writes new layers to a directory."""
-
     directory: Path
+    stored: Callable[[Digest], Path | None]
+    """Returns the file of an old layer, compressed or not; None if it is not here."""
+    compile: Compile
+    report: Reporter
+    options: BuildOptions
     new: dict[Digest, Path] = field(default_factory=dict)
 
-    def write(self, write: Callable[[IO[bytes]], object], wheels: str = "") -> Layer:
+    def layers(self, old: Sequence[Layer], names: Sequence[str]) -> list[Layer]:
+        """Return all layers, from the old ones and what those above the base were made from.
+
+        Raises NeedsBuildError if a build step has to make one, BuildError for an invalid wheel.
+        """
+        image, stage, count = self.image, self.image.own_packages, len(old) - len(names)
+        known = {name: layer for name, layer in zip(names, old[count:], strict=True) if name}
+        old_paths = {layer.wheels: layer.digest for layer in old if layer.wheels}
+        paths = iter(stage.copied if stage else ())
+        layers, wheels = [*old[:count]], dict[Package, Wheel]()
+        for name, key in zip(image.layer_names, image.layer_keys, strict=True):
+            path = next(paths).rstrip("/") if stage and key.stages[:1] == (stage.name,) else ""
+            if name in known:
+                layers.append(replace(known[name], wheels=path))
+            elif stage and path and key.is_pinned and not path.endswith(SDISTS):
+                wheels = wheels or self._open_wheels(stage)
+                kind, _, group = path.partition("/")
+                files = [wheels[package] for package in stage.layers[group]]
+                write = partial(wheel_layout.write_layer, wheels=files, name=group)
+                if kind != "files":
+                    codes = self._byte_code(files, stage.python, old_paths.get(path))
+                    write = partial(wheel_layout.write_byte_code, codes=codes, name=group)
+                layers.append(self._write(write, path))
+            elif image.content.code and not (image.content.files or key.key) and key.is_pinned:
+                code = {
+                    file.target.lstrip("/"): (0o755 if file.is_executable else 0o644, file.read())
+                    for file in image.content.code
+                }
+                layers.append(self._write(partial(wheel_layout.write_files, files=code)))
+            else:
+                raise NeedsBuildError(f"the layer of `{next(iter(key.stages), 'run')}` changed")
+        return layers
+
+    def _write(self, write: Callable[[IO[bytes]], object], wheels: str = "") -> Layer:
         path = self.directory / f"{len(self.new)}.tar"
         with path.open("w+b") as file:
             write(file)
@@ -84,6 +104,40 @@ class _Writer:
         layer = Layer(Digest(f"sha256:{digest.hexdigest()}"), path.stat().st_size, wheels)
         self.new[layer.digest] = path
         return layer
+
+    def _open_wheels(self, stage: Stage) -> dict[Package, Wheel]:
+        """Return the wheels of the recipe."""
+        files = {file.sha256: file for file in required_files([self.image]).files}
+        project, offline = self.workspace.project, self.options.offline
+        with (
+            open_fetcher(project, self.report, source=self.options.source, offline=offline) as fetcher,
+            heartbeat(self.report, f"downloading packages of {self.image.name}"),
+        ):
+            transfers = {package: fetcher.ask(files[Sha256(package.sha256)]) for package in stage.wheels}
+            for transfer in transfers.values():
+                transfer.done.wait()
+        paths = {package: transfer.path for package, transfer in transfers.items() if transfer.path}
+        if len(paths) < len(transfers):
+            message = "a package could not be downloaded"
+            raise NeedsBuildError(message)
+        return wheel_layout.open_wheels(stage, paths)
+
+    def _byte_code(self, wheels: Sequence[Wheel], python: str, old: Digest | None) -> dict[str, bytes]:
+        """Return the byte code of wheels by path; that of unchanged sources is in the old layer."""
+        contents = {path: text for wheel in wheels for path, text in wheel_layout.sources(wheel).items()}
+        sources = {wheel_layout.code_path(path, python): path for path in contents}
+        codes: dict[str, bytes] = {}
+        if old and (stored := self.stored(old)):
+            with tarfile.open(stored) as archive:
+                for member in archive:
+                    source = sources.get(member.name)
+                    if source and (file := archive.extractfile(member)):
+                        code = file.read()
+                        # A different minor version of Python has other hashes
+                        if code[8:16] == source_hash(contents[source]):
+                            codes[member.name] = code
+        new = {path: contents[path] for code, path in sources.items() if code not in codes}
+        return {**codes, **(self.compile(new) if new else {})}
 
 
 def compose_images(
@@ -95,196 +149,64 @@ def compose_images(
     installed.
     """
     project = workspace.project
-    rows = step_layers.by_key(step_layers.read(project.state))
     for image in images:
         if up_to_date.find_up_to_date([image], project, engine):
             continue
-        if last := up_to_date.last_build(image, project, engine):
-            with usage_lock.engine_in_use(), private_directory(project.state) as directory:
-                stored, owners = engine.stored_files(last), layer_owners(image, workspace.templates)
-                change = changed_layers(image, last, stored, owners, rows) if stored else None
-                wheels = _open_wheels(workspace, change, report, options) if change else None
-                if change is None or wheels is None or _replaces_others(change, [*wheels.values()]):
-                    continue
-                writer = _Writer(directory)
-                built = _write(change, wheels, writer, engine)
-                written = writer.new.keys() - {layer.digest for layer in change.others}
-                size = format_bytes(sum(writer.new[digest].stat().st_size for digest in written))
-            write_code(image, project.output)
-            up_to_date.record_build(built, project)
-            report(f"{image.name}: wrote {format_count(len(written), 'layer')} ({size}) without a build step")
-
-
-def changed_layers(
-    image: Image, last: Digest, stored: StoredFiles, owners: tuple[LayerOwner, ...], rows: RowsByKey
-) -> ChangedLayers | None:
-    """Return what differs from the last build, as it is stored; None if a build step has to run."""
-    keys = image.layer_keys
-    layers = composed_image.layers_of(stored)
-    if layers is None or len(keys) != len(owners):
-        return None
-
-    def is_known(key: ImageLayer, layer: Layer) -> bool:
-        found = {row.digest for row in rows.get((key.key, image.platform), ()) if row.digest}
-        return bool(key.key) and key.is_pinned and found == {layer.digest}
-
-    stage = next((stage for stage in image.stages if stage.image and stage.layers), None)
-    own = [key for key, owner in zip(keys, owners, strict=True) if stage and owner.name == REQUIREMENTS]
-    wheels = [layer for layer in layers if layer.wheels]
-    if len(own) == len(wheels) and all(map(is_known, own, wheels)):
-        stage = None
-    old = [layer for layer in layers if not (stage and layer.wheels)]
-    pairs = [
-        (key, owner)
-        for key, owner in zip(keys, owners, strict=True)
-        if not (stage and owner.name == REQUIREMENTS)
-    ]
-    base, others = old[: len(old) - len(pairs)], old[len(old) - len(pairs) :]
-    for (key, owner), layer in zip(pairs, others, strict=True):
-        is_code = not key.key and owner.name == FILES and not image.content.files
-        if not (is_code and key.is_pinned) and not is_known(key, layer):
-            return None
-    by_path = {layer.wheels: layer for layer in wheels}
-    # A build step makes the first layers of wheels, and all wheels of source distributions
-    if (wheels and not own) or (
-        stage and (not wheels or (_SDISTS in stage.layers and f"files/{_SDISTS}" not in by_path))
-    ):
-        return None
-    return ChangedLayers(image, stored, last, owners, tuple(base), tuple(others), by_path, stage)
-
-
-def _open_wheels(
-    workspace: Workspace, change: ChangedLayers, report: Reporter, options: BuildOptions
-) -> dict[Package, Wheel] | None:
-    """Return the wheels of the recipe; None if one is missing, which the build reports."""
-    if change.stage is None:
-        return {}
-    files = {file.sha256: file for file in required_files([change.image]).files}
-    project, offline = workspace.project, options.offline
-    with (
-        open_fetcher(project, report, source=options.source, offline=offline) as fetcher,
-        heartbeat(report, f"downloading packages of {change.image.name}"),
-    ):
-        transfers = {package: fetcher.ask(files[Sha256(package.sha256)]) for package in change.stage.wheels}
-        for transfer in transfers.values():
-            transfer.done.wait()
-    paths = {package: transfer.path for package, transfer in transfers.items() if transfer.path}
-    return wheel_layout.open_wheels(change.stage, paths) if len(paths) == len(transfers) else None
-
-
-def _write(
-    change: ChangedLayers, opened: Mapping[Package, Wheel], writer: _Writer, engine: Engine
-) -> BuiltImage:
-    """Write the new layers of an image, and load it."""
-    image, wheels = change.image, iter(_wheel_layers(change, opened, writer, engine))
-    others, layers = iter(change.others), []
-    for key, owner in zip(image.layer_keys, change.owners, strict=True):
-        if change.stage and owner.name == REQUIREMENTS:
-            layers.append(next(wheels))
-        elif key.key:
-            layers.append(next(others))
-        else:
-            next(others)
-            files = {
-                file.target.lstrip("/"): (0o755 if file.is_executable else 0o644, file.read())
-                for file in image.content.code
-            }
-            layers.append(writer.write(partial(wheel_layout.write_files, files=files)))
-    composed = composed_image.compose(change.stored, [*change.base, *layers])
-    new = {digest: path for digest, path in writer.new.items() if not change.stored.blob(digest).is_file()}
-    composed_image.load(composed, new, image.names)
-    found = engine.image(image.reference)
-    if found is None or found.digest != composed.digest:
-        raise BuildError(f"the engine did not keep image `{image.name}` as it was written")
-    config, content = digest_of(composed.config), content_id(composed.config)
-    return BuiltImage(image, config, composed.digest, found.bytes, content)
-
-
-def _wheel_layers(
-    change: ChangedLayers, wheels: Mapping[Package, Wheel], writer: _Writer, engine: Engine
-) -> list[Layer]:
-    """Return the layers of wheels in the order of the Dockerfile; those that changed are written."""
-    if change.stage is None:
-        return []
-    stage = change.stage
-    layers: dict[str, Layer] = {}
-    codes: dict[str, dict[str, bytes]] = {}
-    uncompiled: list[Wheel] = []
-    for name, packages in stage.layers.items():
-        if name == _SDISTS:
-            layers |= {path: change.wheels[path] for path in (f"files/{name}", f"byte-code/{name}")}
+        last = up_to_date.last_build(image, project, engine)
+        if last is None:
             continue
-        group = [wheels[package] for package in packages]
-        files, byte_code = f"files/{name}", f"byte-code/{name}"
-        old = change.stored_layer(files)
-        same = [wheel for wheel in group if old and _has_wheel(old, wheel)]
-        if old and len(same) == len(group) and _has_files(old, wheel_layout.layer_entries(group, name)):
-            layers |= {path: change.wheels[path] for path in (files, byte_code)}
-            continue
-        layers[files] = writer.write(partial(wheel_layout.write_layer, wheels=group, name=name), files)
-        layers[byte_code] = layers[files]
-        known = change.stored_layer(byte_code)
-        codes[name] = (
-            known.read(*(path for wheel in same for path in wheel_layout.code_paths(wheel, stage.python)))
-            if known
-            else {}
-        )
-        uncompiled += [wheel for wheel in group if not known or wheel not in same]
-    compiled = _compile(uncompiled, change, engine, writer.directory)
-    for name, packages in stage.layers.items():
-        if name in codes:
-            path = f"byte-code/{name}"
-            own = {
-                place
-                for package in packages
-                for place in wheel_layout.code_paths(wheels[package], stage.python)
-            }
-            codes[name] |= {place: code for place, code in compiled.items() if place in own}
-            write = partial(wheel_layout.write_byte_code, codes=codes[name], name=name)
-            layers[path] = writer.write(write, path)
-    return [*layers.values()]
+        with usage_lock.engine_in_use(), private_directory(project.state) as directory:
+            stored = engine.stored_files(last.digest)
+            old = composed_image.stored_layers(stored) if stored else None
+            if stored is None or old is None or len(old) < len(last.layers):
+                continue
+            python = local_python(image)
+            container = partial(_compile, image=image, last=last.digest, engine=engine, log=directory)
+            local = partial(wheel_layout.byte_code, python=python, directory=directory)
+            compiler: Compile = local if python else container
+            writer = LayerWriter(workspace, image, directory, stored.blob, compiler, report, options)
+            try:
+                composed = composed_image.compose(stored, writer.layers(old, last.layers))
+            except NeedsBuildError:
+                continue
+            new = {digest: path for digest, path in writer.new.items() if not stored.blob(digest).is_file()}
+            composed_image.load(composed, new, image.names)
+            found = engine.image(image.reference)
+            if found is None or found.digest != composed.digest:
+                raise BuildError(f"the engine did not keep image `{image.name}` as it was written")
+            config, content = digest_of(composed.config), content_id(composed.config)
+            built = BuiltImage(image, config, composed.digest, found.bytes, content)
+            written = writer.new.keys() - {layer.digest for layer in old}
+            size = format_bytes(sum(writer.new[digest].stat().st_size for digest in written))
+        write_code(image, project.output)
+        up_to_date.record_build(built, project)
+        report(f"{image.name}: wrote {format_count(len(written), 'layer')} ({size}) without a build step")
 
 
-def _replaces_others(change: ChangedLayers, wheels: Sequence[Wheel]) -> bool:
-    """Return whether a wheel has a file of a component, or of a package that a build step made."""
-    if change.stage is None:
-        return False
-    owners = [owner for owner in change.owners if owner.name != REQUIREMENTS]
-    layers = [
-        read_layer(change.stored.blob(layer.digest))
-        for layer, owner in zip(change.others, owners, strict=True)
-        if owner.name != FILES
-    ]
-    if _SDISTS in change.stage.layers and (built := change.stored_layer(f"files/{_SDISTS}")):
-        layers.append(built)
-    return any(layer.has_any(wheel.entries) for layer in layers for wheel in wheels)
-
-
-def _has_wheel(layer: StoredLayer, wheel: Wheel) -> bool:
-    """Return whether a layer has the files of a wheel, by the RECORD that was written with them."""
-    path = wheel_layout.record_path(wheel)
-    return layer.read(path) == {path: wheel.entries[path].data}
-
-
-def _has_files(layer: StoredLayer, entries: Mapping[str, wheel_layout.LaidOutFile]) -> bool:
-    """Return whether a layer has exactly these files, by their modes and sizes."""
-    found = {path: (member.mode, member.size) for path, member in layer.members.items()}
-    return found == {path: (entry.mode, entry.size) for path, entry in entries.items()}
-
-
-def _compile(wheels: Sequence[Wheel], change: ChangedLayers, engine: Engine, log: Path) -> dict[str, bytes]:
-    """Return the byte code of wheels by path, from the image's own Python in a container.
+def local_python(image: Image) -> str:
+    """Return a Python of this machine whose byte code is that of the image's; empty without one.
 
     Byte code differs between the patch releases of Python.
     """
-    contents = {path: text for wheel in wheels for path, text in wheel_layout.sources(wheel).items()}
-    if not contents:
-        return {}
+    python = image.own_packages.python if image.own_packages else ""
+    debs = [deb.version for deb in image.debs if deb.name == f"python{python}-minimal"]
+    match = re.match(rf"{re.escape(python)}\.\d+(?=-)", debs[0]) if python and debs else None
+    query = ("-I", "-S", "-c", "import platform; print(platform.python_version())")
+    for program in (f"/usr/bin/python{python}", sys.executable):
+        if match and run_program(program, *query).out.strip() == match[0]:
+            return program
+    return ""
+
+
+def _compile(
+    contents: Mapping[str, bytes], *, image: Image, last: Digest, engine: Engine, log: Path
+) -> Mapping[str, bytes]:
+    """Compile in a container, with the image's own Python."""
     root, script = f"{_DIRECTORY}/files", f"{_DIRECTORY}/layout-wheels"
     out, listing = f"{_DIRECTORY}/byte-code", f"{_DIRECTORY}/sources.txt"
     python = f"{wheel_layout.PREFIX}/bin/python"
     spec = ContainerSpec(
-        image=change.digest,
+        image=last,
         command=(python, "-I", "-S", script, "--compile", root, out, listing),
         environment={"SOURCE_DATE_EPOCH": str(EPOCH)},
         files={
@@ -293,12 +215,11 @@ def _compile(wheels: Sequence[Wheel], change: ChangedLayers, engine: Engine, log
             **{f"{root}/{path}": content for path, content in contents.items()},
         },
         memory=_COMPILE_MEMORY,
-        image_name=change.image.name,
+        image_name=image.name,
     )
     with engine.container(spec) as container:
         container.start(log / "compile.log")
         ended = container.wait(_COMPILE_SECONDS)
         if ended is None or ended.exit_code:
-            names = ", ".join(sorted({wheel.file for wheel in wheels})[:5])
-            raise BuildError(f"the byte code of {names} could not be made")
+            raise BuildError(f"the byte code of the packages of `{image.name}` could not be made")
         return container.read(out)

@@ -1,19 +1,23 @@
 """The use cases `push`, `promote` and `release`: from built and tested images to records of releases."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import ImagePacker
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.support import notice_day
-from bakehouse.errors import SmokeError
+from bakehouse.engine import provision
+from bakehouse.errors import EngineError, SmokeError
 from bakehouse.evidence.known_checks import known_checks
 from bakehouse.ledger.releases import ReleaseRecord
-from bakehouse.pipeline import image_docs
+from bakehouse.lock.locking import require_known_hosts
+from bakehouse.pipeline import image_docs, without_engine
 from bakehouse.pipeline.build import build, ensure_built, manifest_digests, require_budgets
 from bakehouse.pipeline.smoke import SmokeOptions, smoke_images
-from bakehouse.plan.workspace import Selection, Workspace
+from bakehouse.plan.workspace import Selection, Workspace, render_images
 from bakehouse.publish import attest, image_push, preflight
 from bakehouse.publish import promote as promotion
 from bakehouse.publish.options import PublishOptions
@@ -30,7 +34,11 @@ def push(selection: Selection, report: Reporter, options: PublishOptions) -> tup
 
 
 def push_images(
-    workspace: Workspace, built: Sequence[BuiltImage], report: Reporter, options: PublishOptions
+    workspace: Workspace,
+    built: Sequence[BuiltImage],
+    report: Reporter,
+    options: PublishOptions,
+    packer: ImagePacker | None = None,
 ) -> tuple[ReleaseRecord, ...]:
     """Push built images that may be released, or candidates, and record them in the ledger."""
     require_budgets(workspace, built, report)
@@ -41,7 +49,7 @@ def push_images(
         if image.known.is_archived:
             report(f"{image.name}: an image of the archive, without claims; `bake list` has recommended ones")
     try:
-        return image_push.push_images(workspace.project, built, report, options)
+        return image_push.push_images(workspace.project, built, report, options, packer)
     finally:
         image_docs.update_pages(workspace, [item.image for item in built])
 
@@ -73,15 +81,41 @@ def release(
     *,
     json: bool = False,
 ) -> tuple[ReleaseRecord, ...]:
-    """Build images, smoke-test those not tested yet, and push them."""
+    """Build images, smoke-test those not tested yet, and push them.
+
+    If there is no engine, images are released that differ from their last release in wheels and code.
+    """
     check_access(selection, options)
     for line in uncommitted_lines(selection):
         report(line)
+    try:
+        provision.ensure(provision.ask_at_terminal, report)
+    except EngineError as missing:
+        try:
+            return _release_without_engine(selection, report, options)
+        except EngineError as error:
+            report(str(error))
+        raise missing from None
     built = build(selection, report, json=json)
     project = selection.workspace.project
     untested = [item for item in built if _needs_smoke(project, item, smoke_options.gpus)]
     smoke_images(selection.workspace, untested, report, smoke_options)
     return push_images(selection.workspace, built, report, options)
+
+
+def _release_without_engine(
+    selection: Selection, report: Reporter, options: PublishOptions
+) -> tuple[ReleaseRecord, ...]:
+    workspace, records = selection.workspace, list[ReleaseRecord]()
+    require_known_hosts(workspace, selection.resolutions)
+    render_images(workspace, selection.plan, report)
+    for built, packer in without_engine.prepare(workspace, selection.plan.images, report, options.registry):
+        is_tested = not known_checks(workspace.project, built.image, built.content).blockers
+        if not (is_tested or options.candidate):
+            report(f"{built.image.name}: not tested here, so it becomes a candidate")
+        settings = replace(options, candidate=options.candidate or not is_tested)
+        records += push_images(workspace, [built], report, settings, packer)
+    return tuple(records)
 
 
 def uncommitted_lines(selection: Selection) -> list[str]:

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NewType
 
+from bakehouse import __version__
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.python_lock import Package
@@ -182,6 +183,18 @@ class Stage:
             return tuple(f"{kind}/{layer}/" for layer in self.layers for kind in ("files", "byte-code"))
         codes = dict.fromkeys(f"byte-code/{self.code_layer(layer)}/" for layer in self.layers)
         return (*(f"files/{layer}/" for layer in self.layers), *codes) or ("",)
+
+    @property
+    def copied_keys(self) -> tuple[str, ...]:
+        """Keys of the content of each of the `copied` layers, apart from the base and its Python."""
+        groups = ((path, self.layers[path.split("/")[1]]) for path in self.copied)
+        return tuple(
+            key_of(
+                *(__version__, path, self.python, self.dropped, [package.key_input for package in group]),
+                self.wheels_key if any(package.is_sdist for package in group) else "",
+            )
+            for path, group in groups
+        )
 
     @property
     def packages(self) -> str:
@@ -459,6 +472,24 @@ class Image:
     def layers(self) -> tuple[Stage, ...]:
         """The stages in the order of their layers, lowest first."""
         return sorted_by_layer(self.stages)
+
+    @property
+    def own_packages(self) -> Stage | None:
+        """The stage of the recipe's packages, if `layout-wheels` writes their layers."""
+        return next((stage for stage in self.stages if stage.image and stage.layers), None)
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """Keys of the content of each layer above the base; empty for code, and for unpinned steps."""
+        own = self.own_packages
+        copied = iter(own.copied_keys if own else ())
+        names = (
+            next(copied) if own and layer.stages[:1] == (own.name,) else layer.key
+            for layer in self.layer_keys
+        )
+        return tuple(
+            name if layer.is_pinned else "" for name, layer in zip(names, self.layer_keys, strict=True)
+        )
 
     @property
     def names(self) -> tuple[str, str]:

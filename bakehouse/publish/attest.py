@@ -121,7 +121,7 @@ def bundler_of(project: ProjectSettings) -> Bundler | None:
 def attest(
     built: BuiltImage,
     registries: Sequence[tuple[Registry, PublishedImage]],
-    engine: Engine,
+    engine: Engine | None,
     options: PushOptions,
     progress: Reporter,
     settings: AttestSettings,
@@ -136,18 +136,20 @@ def attest(
     command = f"push {name} --attest" if plain else f"push {name}"
     log = options.locks.parent / "attested" / name / "installed.log"
     try:
-        installed = list_installed(engine, built.image, built.stored, log)
+        installed = list_installed(engine, built.image, built.stored, log) if engine else None
     except BakehouseError as error:
         reasons = tuple(_reason(diagnostic) for diagnostic in error.diagnostics)
         kind = Documents(bundler=bundler).kind
         unattached = (_unattached(published, kind, command, *reasons) for _, published in registries)
         return Attested(failures=tuple(unattached))
-    if installed.packages is None:
+    if installed is None:
+        progress(f"{name}: no SBOM, because an engine has to list the packages of the image")
+    elif installed.packages is None:
         progress(f"{name}: the image has neither dpkg nor rpm, so the SBOM lists system packages as unknown")
 
     def documents(published: PublishedImage) -> Documents:
         image, digest = built.image, published.digest
-        artifacts = documents_of(built, published, installed, options.revision) if plain else ()
+        artifacts = documents_of(built, published, installed, options.revision) if plain and installed else ()
         if bundler is None:
             return Documents(artifacts)
         statements = statements_of(image, digest, installed, options.revision, state)

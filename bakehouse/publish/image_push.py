@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bakehouse.builder.built_image import BuiltImage
-from bakehouse.builder.pack import Packer
+from bakehouse.builder.pack import ImagePacker, Packer
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.engine import docker, provision
 from bakehouse.engine.protocol import Engine
@@ -32,15 +32,25 @@ from bakehouse.util.terminal import Reporter
 
 
 def push_images(
-    project: ProjectSettings, built: Sequence[BuiltImage], progress: Reporter, options: PublishOptions
+    project: ProjectSettings,
+    built: Sequence[BuiltImage],
+    progress: Reporter,
+    options: PublishOptions,
+    packer: ImagePacker | None = None,
 ) -> tuple[ReleaseRecord, ...]:
-    """Push tested images, or candidates, and record them in the ledger."""
+    """Push tested images, or candidates, and record them in the ledger.
+
+    Without an engine, a `packer` has the images.
+    """
     _check_any_releasable(project, built, options)
     documents = AttestSettings(plain=options.attest, bundler=bundler_of(project))
-    provision.ensure(provision.ask_at_terminal, progress)
     queue = PushQueue()
     with contextlib.ExitStack() as stack:
-        engine = stack.enter_context(contextlib.closing(docker.connect()))
+        engine = None
+        if packer is None:
+            provision.ensure(provision.ask_at_terminal, progress)
+            engine = stack.enter_context(contextlib.closing(docker.connect()))
+            packer = Packer(engine, project.cache)
         target = stack.enter_context(destination(project, options.registry, progress, create=options.create))
         push_options = push_options_for(project, options, target.prefix)
         severity = options.fail_on or target.scan
@@ -54,6 +64,7 @@ def push_images(
                 queue=queue,
                 progress=progress,
                 engine=engine,
+                packer=packer,
                 documents=documents,
             )
             for image in built
@@ -117,7 +128,8 @@ class ImagePush:
     """Lowest severity of scan findings that fails; empty requests no scan."""
     queue: PushQueue
     progress: Reporter
-    engine: Engine
+    engine: Engine | None
+    packer: ImagePacker
     documents: AttestSettings
     """Documents to attach."""
 
@@ -182,8 +194,7 @@ class ImagePush:
         return published
 
     def _pushed(self, registry: Registry, options: push.PushOptions, known: KnownChecks) -> PublishedImage:
-        packer = Packer(self.engine, self.project.cache)
-        return push.publish(self.built, known, registry, packer, options, self.progress, self.queue)
+        return push.publish(self.built, known, registry, self.packer, options, self.progress, self.queue)
 
     def _write(
         self,

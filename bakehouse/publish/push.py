@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
-from bakehouse.builder.pack import PackedImage, Packer
+from bakehouse.builder.pack import ImagePacker, PackedImage
 from bakehouse.errors import PublishError
 from bakehouse.evidence.gate import check_releasable
 from bakehouse.evidence.known_checks import KnownChecks
@@ -67,7 +67,7 @@ def publish(
     built: BuiltImage,
     state: KnownChecks,
     registry: Registry,
-    packer: Packer,
+    packer: ImagePacker,
     options: PushOptions,
     progress: Reporter,
     queue: PushQueue | None = None,
@@ -117,7 +117,7 @@ class _Push:
 
     target: ReleaseTarget
     built: BuiltImage
-    packer: Packer
+    packer: ImagePacker
     options: PushOptions
     progress: Reporter
     queue: PushQueue

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bakehouse import __version__
+from bakehouse.builder.up_to_date import settings_key
 from bakehouse.catalog.git_history import DIRTY
 from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.plan.unpinned import unpinned_inputs
@@ -26,6 +27,8 @@ MEDIA_TYPE = "application/vnd.in-toto+json"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 UNPINNED = "unpinned"
 """Internal parameter with the inputs that nothing pins."""
+LAYERS, SETTINGS = "layers", "settings"
+"""Internal parameters with what decides the layers above the base, lowest first, and the instructions."""
 _BUILD_TYPE = "urn:bakehouse:image:1"
 BUILDER = {"id": "urn:bakehouse:bake", "version": {"bakehouse": __version__}}
 
@@ -53,6 +56,8 @@ def statement_of(image: Image, digest: Digest, revision: str) -> Statement:
                 },
                 # Locked packages are also listed as resolved dependencies.
                 "apt": {"build": sorted(_build_apt(image)), "image": sorted(image.apt)},
+                LAYERS: list(image.layer_names),
+                SETTINGS: settings_key(image),
                 UNPINNED: [item.text for item in unpinned_inputs(image)],
             },
             "resolvedDependencies": [

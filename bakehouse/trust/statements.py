@@ -20,13 +20,14 @@ SMOKE_REPORT = "urn:bakehouse:smoke-report:1"
 
 
 def statements_of(
-    image: Image, digest: Digest, installed: Installed, revision: str, state: KnownChecks | None
+    image: Image, digest: Digest, installed: Installed | None, revision: str, state: KnownChecks | None
 ) -> tuple[Statement, ...]:
-    """Return the statements about an image that was built here."""
+    """Return the statements about an image that was built here; without `installed`, there is no SBOM."""
+    bill = sbom.text_of(image, digest, installed) if installed else ""
     return (
         signature_of(image, digest),
         provenance.statement_of(image, digest, revision),
-        statement(image.name, digest, SBOM, json.loads(sbom.text_of(image, digest, installed))),
+        *([statement(image.name, digest, SBOM, json.loads(bill))] if bill else []),
         *results_of(image, digest, state),
     )
 

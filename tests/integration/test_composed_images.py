@@ -4,16 +4,22 @@ import io
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.progress import Mode, Progress
-from bakehouse.errors import BuildError
+from bakehouse.errors import BuildError, EngineError
 from bakehouse.pipeline.build import build
+from bakehouse.pipeline.publish import push, release
+from bakehouse.pipeline.smoke import SmokeOptions
 from bakehouse.plan.workspace import open_workspace, select
+from bakehouse.publish.options import PublishOptions
+from tests.support.registry import registry_container, registry_image
 from tests.support.sdists import hostile, sdist
+from tests.support.signing_keys import make_key
 from tests.support.wheels import sha256, wheel
 
 pytestmark = pytest.mark.engine
@@ -111,3 +117,46 @@ def test_a_wheel_that_differs_from_its_lock_is_an_error(project: Path) -> None:
     assert caught.value.diagnostics[0].message == (
         "a wheel cannot be installed: changes-1.0-py3-none-any.whl contains version 1.0, but 1.1 is locked"
     )
+
+
+def refusal(project: Path, options: PublishOptions) -> str:
+    """Return why a release needs an engine, which the next step looks for."""
+    lines: list[str] = []
+    with pytest.raises(EngineError):
+        release(select(open_workspace(project), [NAME]), lines.append, options, SmokeOptions())
+    return next(line for line in lines if "a release without an engine is not possible" in line)
+
+
+def test_a_release_without_an_engine_has_the_image_of_buildkit(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New wheels and code go on top of a candidate that the same key signed."""
+    monkeypatch.setenv("BAKEHOUSE_SIGNING_KEY", str(make_key(tmp_path, "release").private))
+    with registry_container(registry_image()) as port:
+        first = PublishOptions(registry=f"127.0.0.1:{port}/team", candidate=True)
+        later = replace(first, candidate=False)
+        lines: list[str] = []
+        built(project)
+        [before] = push(select(open_workspace(project), [NAME]), lines.append, first)
+
+        write(project, "2.0", "print(2)\n", more=True)
+        with monkeypatch.context() as without_engine:
+            without_engine.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+            selection = select(open_workspace(project), [NAME])
+            [record] = release(selection, lines.append, later, SmokeOptions())
+            assert f"{NAME}: not tested here, so it becomes a candidate" in lines
+            assert record.candidate
+            assert record.digest != before.digest
+
+            without_engine.setenv("BAKEHOUSE_SIGNING_KEY", str(make_key(tmp_path, "other").private))
+            assert "no statement of your key names the layers of" in refusal(project, later)
+            without_engine.setenv("BAKEHOUSE_SIGNING_KEY", str(tmp_path / "release.pem"))
+            recipe = project / f"recipes/images/{NAME}.yaml"
+            recipe.write_text(f"{RECIPE}environment: {{A: b}}\n")
+            assert f"the base, settings or steps of `{NAME}` changed" in refusal(project, later)
+            recipe.write_text(RECIPE)
+
+        shutil.rmtree(open_workspace(project).project.state / "built")
+        by_buildkit, _ = built(project)
+        [same] = push(select(open_workspace(project), [NAME]), lines.append, first)
+        assert (record.config, record.digest) == (by_buildkit.digest, same.digest)

@@ -1,79 +1,110 @@
-"""Which images can be written without a build: those whose other layers are known to be the same."""
+"""Which layers of an image are kept, written here, or left to a build step."""
 
+import marshal
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import source_hash
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from bakehouse.evidence.step_layers import StepLayer, by_key
-from bakehouse.pipeline.compose import ChangedLayers, changed_layers
-from bakehouse.plan.dockerfile import layer_owners
+from bakehouse.layers import wheel_layout
+from bakehouse.layers.composed_image import Layer
+from bakehouse.pipeline.compose import LayerWriter, NeedsBuildError
 from bakehouse.plan.image_layer import ImageLayer
 from bakehouse.plan.model import Image
-from tests.support.stored_images import digest, stored
-from tests.support.trees import IMAGE, Tree, templates
+from tests.support.stored_images import digest
+from tests.support.trees import IMAGE, Tree
+from tests.support.wheels import sha256, wheel
 
-LAST = digest(99)
-KINDS = ("files", "byte-code")
-STEPS = {
-    **{"debian": 1, "COPY /out/ / # python": 2, "COPY /out/ / # torch": 3, "COPY /out/ / # toolkit": 4},
-    **{
-        "COPY /out/files/requirements~small_1/ / # buildkit": 5,
-        "COPY /out/byte-code/requirements~small_1/ / # buildkit": 6,
-    },
-}
+SOURCES = {"same.py": "a = 1\n", "other.py": "b = 2\n"}
 
 
 @pytest.fixture
-def image(tree: Tree) -> Image:
-    """An image with three components and a wheel, all of whose layers are pinned."""
-    tree.write("images/own.lock", f"mine==1 --hash=sha256:{'a' * 64}  # mine-1-py3-none-any.whl 5\n")
-    tree.image(f"{IMAGE}requirements: own.lock\n")
+def image(tree: Tree, tmp_path: Path) -> Image:
+    """An image with three components, two layers of a wheel and code, all of whose layers are pinned."""
+    path = wheel(tmp_path / "wheels", "mine", "1", files=SOURCES)
+    tree.write("images/own.lock", f"mine==1 --hash=sha256:{sha256(path)}  # {path.name} 5\n")
+    tree.write("src/train.py", "print(1)\n")
+    tree.image(f"{IMAGE}requirements: own.lock\ncode: {{directory: ../src, entry_point: train.py}}\n")
     planned = tree.planned_image()
     return replace(planned, layer_keys=tuple(replace(key, is_pinned=True) for key in planned.layer_keys))
 
 
-def changed(image: Image, *known: tuple[int, ...], steps: dict[str, int] = STEPS) -> ChangedLayers | None:
-    """Return the change if the map has these layers of the steps above the base."""
-    rows = [
-        StepLayer(key.key, image.platform, digest(number))
-        for key, numbers in zip(image.layer_keys, known, strict=False)
-        for number in numbers
-    ]
-    return changed_layers(image, LAST, stored(steps), layer_owners(image, templates()), by_key(rows))
+@pytest.fixture
+def writer(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LayerWriter:
+    """Compiles to text, and has the wheel of the image without a download."""
+    stage = image.own_packages
+    assert stage
+    wheels = wheel_layout.open_wheels(stage, {stage.wheels[0]: tmp_path / "wheels/mine-1-py3-none-any.whl"})
+    monkeypatch.setattr(LayerWriter, "_open_wheels", lambda *_: wheels)
+
+    def compiled(contents: Mapping[str, bytes]) -> dict[str, bytes]:
+        return {wheel_layout.code_path(path, stage.python): b"new" for path in contents}
+
+    return LayerWriter(Mock(), image, tmp_path, lambda _: None, compiled, Mock(), Mock())
 
 
-def test_only_wheels_are_written_if_the_map_has_all_other_layers(image: Image) -> None:
-    change = changed(image, (2,), (3,), (4,))
-    assert change
-    assert change.stage is image.stages[-1]
-    assert [layer.digest for layer in (*change.base, *change.others)] == [digest(n) for n in (1, 2, 3, 4)]
-    assert [*change.wheels] == ["files/requirements~small_1", "byte-code/requirements~small_1"]
+def old(image: Image) -> list[Layer]:
+    """The layers of the last build: a base, and those of the image."""
+    stage = image.own_packages
+    paths = [path.rstrip("/") for path in stage.copied] if stage else []
+    return [Layer(digest(n), n, path) for n, path in enumerate(["", "", "", "", *paths, ""], 1)]
 
 
-def test_known_wheels_are_not_opened(image: Image) -> None:
-    change = changed(image, (2,), (3,), (4,), (5,), (6,))
-    assert change
-    assert change.stage is None
+def digests(layers: list[Layer]) -> list[str]:
+    return [layer.digest for layer in layers]
 
 
-def test_an_unknown_or_different_layer_needs_a_build(image: Image) -> None:
-    assert changed(image, (2,), (3,)) is None
-    assert changed(image, (2,), (3,), (7,)) is None
-    # A step with two results is not reproducible
-    assert changed(image, (2,), (3, 8), (4,)) is None
-    assert changed(image, (2,), (3,), (4,), steps={**STEPS, "COPY /out/ / # more": 7}) is None
+def test_layers_that_were_made_from_the_same_are_kept(image: Image, writer: LayerWriter) -> None:
+    layers = writer.layers(old(image), image.layer_names)
+    # No key covers the code
+    assert digests(layers)[:-1] == digests(old(image))[:-1]
+    assert len(writer.new) == 1
 
 
-def test_a_step_that_nothing_pins_needs_a_build(image: Image) -> None:
+def test_only_changed_wheels_and_code_are_written(image: Image, writer: LayerWriter) -> None:
+    names = [*image.layer_names[:3], "other", "byte code", ""]
+    layers = writer.layers(old(image), names)
+    assert digests(layers)[:4] == digests(old(image))[:4]
+    assert [*writer.new] == digests(layers)[4:]
+    assert [layer.wheels for layer in layers] == [layer.wheels for layer in old(image)]
+
+
+def test_another_step_needs_a_build(image: Image, writer: LayerWriter) -> None:
+    with pytest.raises(NeedsBuildError, match="the layer of `torch` changed"):
+        writer.layers(old(image), [image.layer_names[0], "other", *image.layer_names[2:]])
+
+
+def test_a_step_that_nothing_pins_needs_a_build(image: Image, writer: LayerWriter) -> None:
+    names = image.layer_names
     keys = (replace(image.layer_keys[0], is_pinned=False), *image.layer_keys[1:])
-    assert changed(replace(image, layer_keys=keys), (2,), (3,), (4,)) is None
+    with pytest.raises(NeedsBuildError):
+        replace(writer, image=replace(image, layer_keys=keys)).layers(old(image), names)
 
 
-def test_the_first_wheels_need_a_build(image: Image) -> None:
-    without = {step: number for step, number in STEPS.items() if "~small_1/" not in step}
-    assert changed(image, (2,), (3,), (4,), steps=without) is None
-
-
-def test_a_layer_that_no_key_covers_must_be_training_code(image: Image) -> None:
+def test_a_layer_that_no_key_covers_must_be_training_code(image: Image, writer: LayerWriter) -> None:
     keys = (ImageLayer(""), *image.layer_keys[1:])
-    assert changed(replace(image, layer_keys=keys), (2,), (3,), (4,)) is None
+    without = replace(image, layer_keys=keys, content=replace(image.content, code=()))
+    with pytest.raises(NeedsBuildError):
+        replace(writer, image=without).layers(old(image), image.layer_names)
+
+
+def test_byte_code_of_unchanged_sources_is_reused(image: Image, writer: LayerWriter, tmp_path: Path) -> None:
+    site = f"{wheel_layout.PREFIX}/lib/python3.11/site-packages".lstrip("/")
+    codes = {
+        wheel_layout.code_path(f"{site}/{name}", "3.11"): b"head" * 2
+        + source_hash(text.encode())
+        + marshal.dumps(name)
+        for name, text in (SOURCES | {"other.py": "changed\n"}).items()
+    }
+    with (tmp_path / "old.tar").open("wb") as file:
+        wheel_layout.write_byte_code(file, codes, "requirements~small_1")
+    names = [*image.layer_names[:4], "byte code", ""]
+
+    with_old = replace(writer, stored=lambda _: tmp_path / "old.tar")
+    written = with_old.new[with_old.layers(old(image), names)[-2].digest].read_bytes()
+
+    assert (marshal.dumps("same.py") in written, marshal.dumps("other.py") in written) == (True, False)
+    assert b"new" in written

@@ -7,12 +7,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from bakehouse.catalog.project import ProjectSettings
-from bakehouse.engine.protocol import Engine
 from bakehouse.errors import PublishError, Reason, RegistryAuthError
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.releases import ReleasedArtifact, ReleaseRecord
@@ -191,7 +191,8 @@ def test_nothing_is_attached_to_a_manifest_that_is_another(
     where = Destination((first, second), "team")
     push_of_image = ImagePush(
         *(ProjectSettings(tmp_path, ()), BUILT, where, publication, "", PushQueue(), print),
-        engine=cast("Engine", object()),
+        engine=None,
+        packer=Mock(),
         documents=AttestSettings(plain=True),
     )
     with pytest.raises(PublishError, match=r"`two\.example\.com` has a different manifest of `mpi-cpu`"):
