@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
+from bakehouse.util import file_format
 from bakehouse.util.files import read_text
 from bakehouse.util.oci import PLATFORM, platform_suffix
 
@@ -20,6 +21,8 @@ _LOCK_LINE = re.compile(
     r"  # (?P<file>[A-Za-z0-9._+-]+) (?P<bytes>[0-9]{1,18})( replaces (?P<replaces>[^\s;]+))?"
     r"( from (?P<origin>\S+))?"
 )
+_FORMAT = 1
+"""Locks without a line such as `# format 2` have it."""
 INSTALLED = "installed by a component"
 ANY_VERSION = "*"
 _INSTALLED_LINE = re.compile(rf"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)  # {INSTALLED}")
@@ -176,6 +179,16 @@ def load_lock(
     except UnicodeDecodeError:
         problems.add(Diagnostic(f"`{path.name}` is not UTF-8 text", Location(path, 1, 1)))
         return ()
+    if lines and lines[0].startswith("# format "):
+        try:
+            file_format.require_known_line(lines[0], _FORMAT)
+        except ValueError as error:
+            is_newer = isinstance(error, file_format.NewerFormatError)
+            hint = file_format.UPGRADE if is_newer else file_format.RESTORE
+            spot = Location(path, 1, 1)
+            facts = (("because", str(error)),)
+            problems.add(Diagnostic(f"cannot read `{path.name}`", spot, facts=facts, hint=hint))
+            return ()
     packages: dict[str, Package] = {}
     mistakes: list[Diagnostic] = []
     is_relevant = True

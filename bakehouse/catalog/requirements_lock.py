@@ -22,7 +22,7 @@ from bakehouse.util.files import read_text
 _HEADING = re.compile(r"# of (?P<name>.+) sha256:(?P<sha256>[0-9a-f]{64}) for (?P<images>.+)")
 _FIRST_HEADING = re.compile(r"# of (?P<name>.+) sha256:(?P<sha256>[0-9a-f]{64})")
 """First line of format 1."""
-_FORMAT = re.compile(r"# format [0-9]+")
+_FORMAT = re.compile(r"# format ([3-9]|[1-9][0-9]+)\b")
 _DIGEST = "# packages sha256:"
 
 

@@ -513,6 +513,8 @@ def _values(path: Path) -> list[dict[str, Any]]:
         raise _damaged(path, "it cannot be read") from error
     except ValueError as error:
         raise _damaged(path, str(error)) from error
+    if ledger.format < 1:
+        raise _damaged(path, f"it has the unknown format {ledger.format}")
     if ledger.format not in _READ_FORMATS:
         raise RecipeError(
             f"the ledger of releases has format {ledger.format}; this Bakehouse reads format {_FORMAT}",

@@ -12,6 +12,7 @@ from bakehouse.catalog.user_files import File
 from bakehouse.plan.model import BootstrappedBase, Image
 
 FILE = "lock.json"
+FORMAT = 1
 
 
 def text(image: Image) -> str:
@@ -19,6 +20,7 @@ def text(image: Image) -> str:
     packages = (package.row for stage in image.stages for package in (*stage.wheels, *stage.sdists))
     archives = (artifact for stage in image.stages for artifact in stage.artifacts.values())
     sections = {
+        "format": json.dumps(FORMAT),
         "image": json.dumps(image.name),
         "key": json.dumps(image.recipe_key),
         "base": _base(image),

@@ -7,6 +7,7 @@ from typing import Any
 
 from bakehouse.plan import image_lock
 from bakehouse.plan.model import Image
+from bakehouse.util import file_format
 from bakehouse.util.format import format_count
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.value_change import ValueChange, value_changes
@@ -28,6 +29,9 @@ def key_reasons(image: Image, lock: bytes, dockerfile: bytes) -> tuple[str, ...]
         return ()
     try:
         old = dict(parse_json(lock))
+        file_format.require_known(old, image_lock.FORMAT)
+    except file_format.NewerFormatError:
+        return ("a newer Bakehouse wrote its lock.json in that commit",)
     except (ValueError, TypeError):
         return ("its lock.json in that commit is damaged",)
     new = json.loads(image_lock.text(image))

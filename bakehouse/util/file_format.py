@@ -12,7 +12,8 @@ from bakehouse.errors import Location, RecipeError
 KEY, WRITER = "format", "bakehouse"
 """Fields with the number of the format, and with the version of Bakehouse that wrote the file."""
 UPGRADE = "upgrade Bakehouse; nothing was written"
-_LINE = re.compile(r"\bformat ([0-9]{1,9})\b")
+RESTORE = "restore the committed file, or remove it"
+_LINE = re.compile(r"\bformat ([^\s:,;]+)")
 
 
 class NewerFormatError(ValueError):
@@ -25,9 +26,12 @@ def numbered(document: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 def require_known(document: object, number: int, key: str = KEY) -> None:
-    """Raise NewerFormatError for a format above `number`. Files without a number have format 1."""
+    """Raise NewerFormatError for a format above `number`. Files without one have format 1."""
     written = document.get(key, 1) if isinstance(document, dict) else 1
-    if isinstance(written, int) and written > number:
+    if type(written) is not int or written < 1:
+        message = f"it has the unknown format {written!r}"
+        raise ValueError(message)
+    if written > number:
         assert isinstance(document, dict)
         writer = document.get(WRITER)
         by = f"Bakehouse {writer}" if isinstance(writer, str) else "a newer Bakehouse"
@@ -38,7 +42,7 @@ def require_known(document: object, number: int, key: str = KEY) -> None:
 def require_known_line(content: str, number: int) -> None:
     """Raise NewerFormatError if the first line of a text, such as `# format 2`, has one above `number`."""
     match = _LINE.search(content.partition("\n")[0])
-    require_known({KEY: int(match[1])} if match else None, number)
+    require_known({KEY: int(match[1]) if match[1].isdecimal() else match[1]} if match else None, number)
 
 
 @contextmanager
@@ -52,5 +56,5 @@ def reading(path: Path) -> Iterator[None]:
             f"cannot read `{path.name}`" if is_newer else f"`{path.name}` is damaged",
             Location(path, 1, 1),
             facts=(("because", str(error)),),
-            hint=UPGRADE if is_newer else "restore the committed file, or remove it",
+            hint=UPGRADE if is_newer else RESTORE,
         ) from error
