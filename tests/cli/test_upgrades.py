@@ -1,6 +1,7 @@
 """Daily commands on projects that earlier versions of Bakehouse wrote and released."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,30 @@ def test_daily_commands_read_the_files_of_an_earlier_version(
     note = "`requirements.txt.lock` has the format of Bakehouse 0.1.0; `bake lock` writes the present one\n"
     assert (note in answers["lint"][1]) is (version == "0.1.0")
     assert answers["uri"][1].startswith("127.0.0.1:5050/bakehouse/churn@sha256:a7c3556ef17b")
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("version", VERSIONS, indirect=True)
+def test_a_project_goes_up_with_lock_and_render_and_back_with_git(
+    version: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = LOCK.read_text().splitlines()
+
+    def failures() -> dict[str, str]:
+        answers = {words: answer(capsys, *words) for words in COMMANDS}
+        return {" ".join(words): text for words, (code, text) in answers.items() if code}
+
+    for words in (("lock",), ("render",)):
+        code, text = answer(capsys, *words)
+        assert code == 0, text
+    after = LOCK.read_text().splitlines()
+    assert [line for line in after if line not in before] == after[: version == "0.1.0"]
+    assert failures() == {}
+    commit(Path.cwd(), {})
+    assert failures() == {}
+    for path in (Path("images"), LOCK):
+        subprocess.run(["git", "checkout", "-q", "HEAD~1", "--", str(path)], check=True)
+    assert failures() == {}
 
 
 @pytest.mark.parametrize("version", VERSIONS, indirect=True)
