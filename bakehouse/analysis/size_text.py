@@ -146,9 +146,7 @@ def as_json(
 ) -> str:
     """Return everything as one JSON object; lists of files and directories have `limit` items."""
     document = {
-        "images": [
-            asdict(replace(size, folders=size.folders[:limit], owned=size.owned[:limit])) for size in sizes
-        ],
+        "images": [asdict(replace(size, folders=size.folders[:limit])) for size in sizes],
         "fleet": asdict(shared) if shared else None,
     }
     return json.dumps(document, indent=2, sort_keys=True) + "\n"

@@ -1,18 +1,16 @@
 """Sizes of an image by component, layer, directory and kind of file, computed from its layers."""
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bakehouse.analysis.layers import LayerContents, LayerFile, parents
+from bakehouse.analysis.layers import LayerContents, parents
 from bakehouse.builder.pack import PackedImage
 from bakehouse.catalog.trim import TrimChoice, path_pattern
 from bakehouse.registry.manifest import digest_of
 
-_MIN_SHARE = 0.005
-"""A directory with a smaller share of the image counts as part of the directory above it."""
 _MOSTLY = 0.9
 """A directory is left out if one subdirectory has this share of it. The subdirectory is listed instead."""
 _HEADER = re.compile(r".*\.(?:h|hh|hpp|hxx|cuh|inl)")
@@ -63,18 +61,6 @@ class DirectorySize:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnedDirectory:
-    """Files of one component below a directory, except those below a listed subdirectory."""
-
-    owner: str
-    """The component or recipe key that made the files."""
-    path: str
-    bytes: int
-    """The unpacked size."""
-    files: int
-
-
-@dataclass(frozen=True, slots=True)
 class KindSize:
     """The size of all files of a kind, and of each owner's, largest first."""
 
@@ -115,8 +101,6 @@ class ImageSize:
     folders: tuple[DirectorySize, ...]
     """Directories of all layers, with all subdirectories."""
     kinds: tuple[KindSize, ...]
-    owned: tuple[OwnedDirectory, ...] = ()
-    """Directories of each component, which divide the unpacked bytes."""
     trims: tuple[TrimSize, ...] = ()
     """Files that components do not need: removable ones first."""
 
@@ -143,7 +127,6 @@ def size_of(
         layers=layers,
         folders=directories_of(contents),
         kinds=_kinds(zip(owners, contents, strict=True)),
-        owned=divide(zip(owners, contents, strict=True)),
     )
 
 
@@ -232,46 +215,3 @@ def _kinds(layers: Iterable[tuple[str, LayerContents]]) -> tuple[KindSize, ...]:
         for kind, owners in by_kind.items()
     ]
     return tuple(sorted(sizes, key=lambda size: (-size.bytes, size.kind)))
-
-
-def divide(layers: Iterable[tuple[str, LayerContents]]) -> tuple[OwnedDirectory, ...]:
-    """Return the directories of each owner of layers, largest first; together they have all files."""
-    owned: dict[str, list[LayerFile]] = {}
-    for owner, contents in layers:
-        owned.setdefault(owner, []).extend(contents.files)
-    min_bytes = _MIN_SHARE * sum(file.bytes for files in owned.values() for file in files)
-    directories = [
-        directory
-        for owner, files in owned.items()
-        if files
-        for directory in _divided(owner, files, min_bytes)
-    ]
-    return tuple(sorted(directories, key=lambda item: (-item.bytes, item.owner, item.path)))
-
-
-def _divided(owner: str, files: Sequence[LayerFile], min_bytes: float) -> Iterable[OwnedDirectory]:
-    sizes, counts = Counter[str](), Counter[str]()
-    for file in files:
-        for directory in parents(file.path):
-            sizes[directory] += file.bytes
-            counts[directory] += 1
-    top = max((path for path, count in counts.items() if count == len(files)), key=len)
-    listed = {top, *(path for path in sizes if sizes[path] >= min_bytes and counts[path] < len(files))}
-    deepest_first = sorted(listed - {top}, key=lambda path: (-path.count("/"), path))
-    for path in reversed(deepest_first):
-        above = _nearest_above(path, listed)
-        sizes[above] -= sizes[path]
-        counts[above] -= counts[path]
-    # What is left of a directory without its listed subdirectories can be small
-    for path in deepest_first:
-        if sizes[path] < min_bytes:
-            listed.remove(path)
-            above = _nearest_above(path, listed)
-            sizes[above] += sizes[path]
-            counts[above] += counts[path]
-    return (OwnedDirectory(owner, path, sizes[path], counts[path]) for path in listed if counts[path])
-
-
-def _nearest_above(path: str, listed: set[str]) -> str:
-    """Return the deepest of the listed directories above a path."""
-    return next(directory for directory in parents(path) if directory in listed)

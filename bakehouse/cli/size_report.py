@@ -4,7 +4,6 @@ import sys
 
 from bakehouse.analysis import fleet_sizes, size_text
 from bakehouse.analysis.size_check import SizeReader, stored_images
-from bakehouse.analysis.size_log import record_size
 from bakehouse.builder.pack import Packer
 from bakehouse.engine.open_engine import open_engine
 from bakehouse.plan.workspace import Selection
@@ -22,8 +21,6 @@ def run(selection: Selection, report: Reporter, *, json: bool = False) -> str:
         stored = stored_images(packer, selection.plan.images, selection.patterns, report)
         reader = SizeReader(packer, workspace.templates, report)
         sizes = [reader.size(built) for built in stored]
-    for size, built in zip(sizes, stored, strict=True):
-        record_size(size, built.image.key, workspace.project.state)
     shared = fleet_sizes.fleet_size(sizes) if len(sizes) > 1 else None
     if json:
         return size_text.as_json(sizes, shared, limit)

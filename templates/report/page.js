@@ -193,26 +193,12 @@ function sizes(image) {
   const downloads = table("Downloads", ["Downloads of a build", "Bytes", "Share"], image.downloads.map((row) => [
     row.name, number(`${row.is_complete ? "" : "at least "}${bytes(row.bytes)}`), bar(0, row.bytes / most),
   ]));
-  if (!image.size) {
-    const command = h("code", {}, `bake sizes ${image.name}`);
-    return [
-      h("p", {}, "The size of the built image is not recorded. ", command, " records it. This map shows the downloads of a build instead, compressed."),
-      treemap("Downloads by component and package", image.downloads.map(({ name, bytes: size, packages }) => {
-        const areas = packages.map((index) => ({ name: data.packages[index][0], size: data.packages[index][2] }));
-        return { name, areas: [...areas, { name: "other files", size: size - total(areas) }] };
-      })),
-      downloads,
-    ];
-  }
-  const { stored, unpacked, parts, directories } = image.size;
   return [
-    h("p", {}, `${bytes(stored)} as pushed, ${bytes(unpacked)} unpacked. The map shows unpacked bytes.`),
-    treemap("Unpacked size by component and directory", parts.map(({ name }) => ({
-      name, areas: directories.filter((row) => row.owner === name).map((row) => ({ name: row.path, size: row.bytes })),
-    }))),
-    table("Size by component", ["Component", "As pushed", "Unpacked", "Share"], parts.map((part) => [
-      part.name, number(bytes(part.stored)), number(bytes(part.unpacked)), bar(0, part.stored / Math.max(stored, 1)),
-    ])),
+    h("p", {}, "The map shows the downloads of a build, compressed. ", h("code", {}, `bake sizes ${image.name}`), " prints the sizes of the built image."),
+    treemap("Downloads by component and package", image.downloads.map(({ name, bytes: size, packages }) => {
+      const areas = packages.map((index) => ({ name: data.packages[index][0], size: data.packages[index][2] }));
+      return { name, areas: [...areas, { name: "other files", size: size - total(areas) }] };
+    })),
     downloads,
   ];
 }
@@ -363,8 +349,6 @@ function subject(image) {
       [`${kind} packages`, named(indices.map((index) => data.packages[index]))])),
     Tests: new Map(image.tests.checks.map((check) => [check.name, { version: check.outcome }])),
     Downloads: sized(image.downloads.map((row) => [row.name, row.bytes])),
-    "Size by component, as pushed": sized((image.size?.parts ?? []).map((part) => [part.name, part.stored])),
-    [WHOLE]: sized(image.size ? [["image", image.size.stored]] : []),
   };
 }
 

@@ -17,7 +17,6 @@ from unittest.mock import patch
 import urllib3
 
 from bakehouse import image_uris
-from bakehouse.analysis import size_log
 from bakehouse.builder import build_log
 from bakehouse.builder.timings import BuildTimes, spent
 from bakehouse.catalog import consent, project, python_lock
@@ -38,7 +37,6 @@ from bakehouse.fetch import simple_index
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger import releases
 from bakehouse.plan import affected
-from bakehouse.plan.model import ImageKey
 from bakehouse.registry import manifest
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.referrers import ArtifactRepository
@@ -136,7 +134,6 @@ class MutatedInputs:
         yield "runs.json", _surface("json", self._read_runs, samples.RUNS)
         yield "layers.txt", _surface("text", self._read_layers, samples.LAYERS)
         yield "builds.json", _surface("json", self._read_builds, samples.BUILDS)
-        yield "sizes", _surface("json", self._read_size, samples.SIZE)
         yield "BuildKit events", _surface("json", self._read_events, *samples.EVENTS)
         yield "output of steps", _surface("text", self._read_step_output, samples.STEP_OUTPUT)
         yield "job logs", _surface("text", _read_job_log, *samples.JOB_LOGS)
@@ -267,12 +264,6 @@ class MutatedInputs:
         self._write("builds/builds.json", document)
         for build in build_log.load_builds(self._directory / "builds"):
             sum(step.seconds for step in build.steps)
-
-    def _read_size(self, document: bytes) -> None:
-        self._write("sizes/sizes/mpi-cpu.json", document)
-        record = size_log.load_size("mpi-cpu", ImageKey("7c1e44b0"), self._directory / "sizes")
-        if record:
-            sum(part.stored for part in record.parts)
 
     def _read_step_output(self, document: bytes) -> None:
         text = document.decode(errors="replace")

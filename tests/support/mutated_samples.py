@@ -282,16 +282,6 @@ _STEP = {
     "started": 1.25,
 }
 BUILDS = _json([{"started": "2026-11-20T10:00:00+00:00", "builder": "", "steps": [_STEP, _STEP]}])
-SIZE = _json(
-    {
-        "key": "7c1e44b0",
-        "stored": 100,
-        "unpacked": 200,
-        "parts": [{"name": "metis", "layers": 1, "stored": 10, "unpacked": 20}],
-        "directories": [{"path": "/opt", "bytes": 20, "files": 2}],
-    }
-)
-
 _VERTEX = {
     "digest": _OTHER,
     "name": "[mpi-cpu metis 2/4] RUN make",

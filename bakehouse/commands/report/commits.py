@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 
-from bakehouse.analysis.size_log import load_size
 from bakehouse.catalog import git_history
 from bakehouse.catalog.git_history import Past
 from bakehouse.catalog.recipe import Recipe
@@ -136,7 +134,7 @@ def _change(
         packages=packages,
         recipe=recipe,
         tests=_tests(old_records, present.checks) if has_new_key else (),
-        bytes_before=size_of(name, old_key, old_records, workspace.project.state),
+        bytes_before=size_of(old_records),
         bytes_after=present.bytes,
     )
 
@@ -151,9 +149,6 @@ def _tests(
     return value_changes(before, present)
 
 
-def size_of(image: str, key: object, records: Iterable[ReleaseRecord], state: Path) -> int | None:
-    """Return the size of a build as pushed, by its records or the log of sizes; None if neither has it."""
-    recorded = next((record.bytes for record in records if record.bytes), None)
-    if recorded is None and isinstance(key, str) and (size := load_size(image, ImageKey(key), state)):
-        return size.stored
-    return recorded
+def size_of(records: Iterable[ReleaseRecord]) -> int | None:
+    """Return the size of a build as pushed, by its records; None if they do not have it."""
+    return next((record.bytes for record in records if record.bytes), None)

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from bakehouse.analysis.size_log import SizeRecord, load_size
 from bakehouse.builder import up_to_date
 from bakehouse.builder.build_log import Build, load_builds
 from bakehouse.catalog import git_history
@@ -133,7 +132,6 @@ class ImageReport:
     """The packages in the image by kind, as far as they are locked."""
     stages: tuple[int, ...] = ()
     downloads: tuple[Download, ...] = ()
-    size: SizeRecord | None = None
     tests: SmokeResults = SmokeResults()
     instances: tuple[int, ...] = ()
     """The instance types that fit."""
@@ -265,7 +263,7 @@ class _Reader:
         rendered = self._rendered_key(image.name)
         tests = self._tests(image, current, is_rendered=rendered == image.recipe_key)
         checks = {check.name: str(check.outcome) for check in tests.checks}
-        size = size_of(image.name, image.key, current, self._project.state)
+        size = size_of(current)
         self.present[image.name] = PresentImage(resolution, image, checks, size, records)
         release = image_uris.current(self._project, records[::-1])
         run = states.run_state(image, state_of(image, self._layers), rendered)
@@ -294,7 +292,6 @@ class _Reader:
             packages=self._package_tables(image),
             stages=tuple(self._stages.index((stage.key, stage.title)) for stage in image.layers),
             downloads=self._downloads(image),
-            size=load_size(image.name, image.key, self._project.state),
             tests=tests,
             instances=tuple(
                 number for number, instance in enumerate(self._instances) if _fits(instance, image)

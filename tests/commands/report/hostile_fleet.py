@@ -2,15 +2,12 @@
 
 from dataclasses import replace
 
-from bakehouse.analysis.size_log import SizeRecord
-from bakehouse.analysis.sizes import OwnedDirectory, PartSize
 from bakehouse.builder.build_log import Build
 from bakehouse.builder.timings import StepTime
 from bakehouse.commands.report.commits import ChangedImage, Comparison
 from bakehouse.commands.report.fleet import CheckRow, Download, Fleet, ReleaseRow, SmokeResults
 from bakehouse.ledger.release_changes import Change
 from bakehouse.plan.diff import PackageChanges
-from bakehouse.plan.model import ImageKey
 from bakehouse.util.value_change import ValueChange
 
 HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>&amp;\"'\u202e\ud800"
@@ -20,7 +17,6 @@ def hostile(fleet: Fleet) -> Fleet:
     """Return a fleet with a hostile text in every kind of record."""
     [image] = fleet.images
     state = replace(image.states["cpu"], text=HOSTILE, note=HOSTILE)
-    owned = OwnedDirectory(HOSTILE, HOSTILE, 10, 1)
     release = ReleaseRow(
         date=HOSTILE,
         image_uri=f"{HOSTILE}@{HOSTILE}",
@@ -49,7 +45,6 @@ def hostile(fleet: Fleet) -> Fleet:
         tests=SmokeResults((check,), HOSTILE, HOSTILE, HOSTILE),
         code={HOSTILE: HOSTILE},
         base=HOSTILE,
-        size=SizeRecord(ImageKey("x"), 10, 10, (PartSize(HOSTILE, 1, 10, 10),), (owned,)),
         downloads=(Download(HOSTILE, 10, True, (0,)),),
         packages={HOSTILE: (0,)},
         releases=(release,),

@@ -8,8 +8,6 @@ from random import Random
 
 import pytest
 
-from bakehouse.analysis.size_log import record_size
-from bakehouse.analysis.sizes import OwnedDirectory, PartSize
 from bakehouse.builder.build_log import Build, record_build
 from bakehouse.builder.timings import StepTime
 from bakehouse.builder.verify import Outcome
@@ -22,7 +20,6 @@ from bakehouse.plan.diff import PackageChanges
 from bakehouse.util.value_change import ValueChange
 from tests.commands.report.hostile_fleet import hostile
 from tests.commands.report.sites import CONFIG, FAILED, Site, build, lock
-from tests.support import fleet_sizes
 from tests.support.browser import Browser, find_program, open_browser
 from tests.support.build_logs import BEGAN, TIME
 from tests.support.known_layers import made
@@ -67,14 +64,6 @@ def page(site: Site) -> Path:
         StepTime("python", "2/2", "RUN make", ("small",), 0.0, True, (), TIME),
     )
     record_build(Build(BEGAN, "farm", steps), project.state)
-    owned = (
-        OwnedDirectory("torch", "/usr/lib/torch", 700, 2),
-        OwnedDirectory("debian", "/usr", 200, 9),
-        OwnedDirectory("torch", "/usr/bin", 100, 2),
-    )
-    parts = (PartSize("torch", 1, 300, 800), PartSize("debian", 1, 100, 200))
-    size = replace(fleet_sizes.SMALL, image="small", parts=parts, owned=owned)
-    record_size(size, site.planned.key, project.state)
     site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "packages: [less]\n", "twin")
     return write(site, render(replace(site.fleet(), since=SINCE)))
 
@@ -176,9 +165,6 @@ def test_two_images_are_compared(browser: Browser, page: Path) -> None:
     text = " ".join(str(browser.evaluate(SHOWN)).split())
     assert "torch 2.9.0 cpu-py311 none" in text
     assert "pytorch none 2.8.0 cpu" in text
-    assert "image 65 bytes 595.0 MB +595.0 MB" in text
-    # The ledger has no sizes of components
-    assert "Size by component, as pushed not recorded for both" in text
 
 
 def test_the_timeline_starts_with_the_newest_release(browser: Browser, page: Path) -> None:
@@ -272,37 +258,33 @@ OPTIONS = "[...document.querySelectorAll('.treemap [role=option]')]"
 
 
 @pytest.fixture
-def size_map(browser: Browser, page: Path) -> Browser:
-    """The view of an image whose size is recorded."""
-    browser.open(page, "#image/small")
+def size_map(browser: Browser, site: Site) -> Browser:
+    """The view of an image with packages to download."""
+    lock(site, mine=500, **{f"tiny-{number}": 1 for number in range(3)})
+    browser.open(write(site, render(site.fleet("small"))), "#image/small")
     return browser
 
 
-def test_the_map_divides_bytes_by_component_and_directory(size_map: Browser) -> None:
+def test_the_map_divides_downloads_by_component_and_package(size_map: Browser) -> None:
+    text = size_map.evaluate(SHOWN)
     labels = size_map.evaluate(f"{OPTIONS}.map((option) => option.getAttribute('aria-label'))")
-    areas = size_map.evaluate(
-        f"{OPTIONS}.map((option) => option.getBoundingClientRect()).map((box) => box.width * box.height)"
-    )
 
-    assert labels == [
-        "torch, /usr/lib/torch: 700 bytes, 70.0 %",
-        "torch, /usr/bin: 100 bytes, 10.0 %",
-        "debian, /usr: 200 bytes, 20.0 %",
+    assert "The map shows the downloads of a build, compressed." in text
+    assert [label.partition(", ")[2] for label in labels] == [
+        "mine: 500 bytes, 99.4 %",
+        "3 others: 3 bytes, 0.6 %",
     ]
-    # Heads and borders take a little of each area
-    assert areas[0] / sum(areas) == pytest.approx(0.7, abs=0.02)
     assert faults(size_map) == []
 
 
 def test_arrow_keys_select_an_area_of_the_map(size_map: Browser) -> None:
     picked = "document.querySelector('.picked').textContent"
     size_map.evaluate(f"{MAP}.focus()")
-    size_map.press("ArrowRight", 39)
-    assert size_map.evaluate(picked) == "torch, /usr/lib/torch: 700 bytes, 70.0 %"
     size_map.press("End", 35)
-    size_map.press("ArrowDown", 40)
+    assert size_map.evaluate(picked).endswith("3 others: 3 bytes, 0.6 %")
+    size_map.press("Home", 36)
 
-    assert size_map.evaluate(picked) == "debian, /usr: 200 bytes, 20.0 %"
+    assert size_map.evaluate(picked).endswith("mine: 500 bytes, 99.4 %")
     selected = f"document.getElementById({MAP}.getAttribute('aria-activedescendant'))"
     assert size_map.evaluate(f"{selected}.getAttribute('aria-selected')") == "true"
     assert size_map.evaluate("document.querySelectorAll('[aria-selected=true]').length") == 1
@@ -311,37 +293,18 @@ def test_arrow_keys_select_an_area_of_the_map(size_map: Browser) -> None:
 def test_a_click_selects_an_area_of_the_map(size_map: Browser) -> None:
     size_map.evaluate(f"{OPTIONS}[1].click()")
 
-    assert size_map.evaluate("document.querySelector('.picked').textContent").startswith("torch, /usr/bin")
+    assert "3 others" in size_map.evaluate("document.querySelector('.picked').textContent")
 
 
 def test_a_table_has_the_content_of_the_map(size_map: Browser) -> None:
-    text = click(size_map, MAP_TABLE)
-
-    assert "torch /usr/bin 100 bytes 10.0 %" in " ".join(text.split())
+    assert "mine 500 bytes 99.4 %" in " ".join(click(size_map, MAP_TABLE).split())
 
 
 def test_a_screen_reader_gets_the_areas_of_the_map(size_map: Browser) -> None:
     nodes = size_map.call("Accessibility.getFullAXTree")["nodes"]
     names = {(node["role"]["value"], node.get("name", {}).get("value")) for node in nodes if "role" in node}
 
-    assert {
-        ("listbox", "Unpacked size by component and directory"),
-        ("group", "torch, 800 bytes"),
-        ("option", "torch, /usr/bin: 100 bytes, 10.0 %"),
-    } <= names
-
-
-def test_an_image_without_a_recorded_size_has_a_map_of_its_downloads(browser: Browser, site: Site) -> None:
-    lock(site, mine=500, **{f"tiny-{number}": 1 for number in range(3)})
-    browser.open(write(site, render(site.fleet("small"))), "#image/small")
-    text = browser.evaluate(SHOWN)
-    labels = browser.evaluate(f"{OPTIONS}.map((option) => option.getAttribute('aria-label'))")
-
-    assert "This map shows the downloads of a build instead, compressed." in text
-    assert [label.partition(", ")[2] for label in labels] == [
-        "mine: 500 bytes, 99.4 %",
-        "3 others: 3 bytes, 0.6 %",
-    ]
+    assert ("listbox", "Downloads by component and package") in names
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,10 +1,7 @@
 """Comparison of the images of the page with a commit, in a repository of git."""
 
-from dataclasses import replace
-
 import pytest
 
-from bakehouse.analysis.size_log import record_size
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.commands.report.commits import ChangedImage, Comparison
@@ -14,7 +11,6 @@ from bakehouse.ledger.releases import ReleasedCheck
 from bakehouse.plan.diff import PackageChanges
 from bakehouse.util.value_change import ValueChange
 from tests.commands.report.sites import Site, build
-from tests.support.fleet_sizes import SMALL
 from tests.support.git_repository import commit
 from tests.support.trees import COMPONENTS, IMAGE
 
@@ -88,14 +84,13 @@ def test_tests_and_sizes_are_those_of_each_build_key(site: Site) -> None:
     lock(site, "1.0", 10)
     site.tree.write("images/small/releases.json", ledger)
     build(site, CheckResult("train_success", Outcome.FAILED, 1.0))
-    record_size(replace(SMALL, image="small"), site.planned.key, site.workspace.project.state)
 
     change = changed(site, revision)
     assert change.tests == (
         ValueChange("train_success", "passed", "failed"),
         ValueChange("sshd", "passed", None),
     )
-    assert (change.bytes_before, change.bytes_after) == (500, SMALL.stored)
+    assert (change.bytes_before, change.bytes_after) == (500, None)
 
 
 def test_results_that_one_side_lacks_are_not_recorded(site: Site) -> None:

@@ -1,13 +1,10 @@
 """Content of the report, from the files of a project."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bakehouse.analysis.size_log import record_size
-from bakehouse.analysis.sizes import OwnedDirectory
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cluster.smoke_report import CheckResult
@@ -18,12 +15,8 @@ from bakehouse.errors import PublishError
 from bakehouse.evidence import step_layers
 from bakehouse.ledger.releases import ReleasedCheck, ReleasedComponent, ReleaseRecord
 from bakehouse.ledger.store import TeamLedger
-from bakehouse.util.files import write_whole
 from tests.commands.report.sites import CONTENT, FAILED, Html, Site, build, lock
-from tests.support.fleet_sizes import SMALL
 from tests.support.known_layers import made
-
-OWNED = (OwnedDirectory("debian", "/usr", 90, 3), OwnedDirectory("debian", "/", 10, 1))
 
 
 def test_an_image_without_records_has_its_plan_only(site: Site) -> None:
@@ -38,7 +31,7 @@ def test_an_image_without_records_has_its_plan_only(site: Site) -> None:
         "signed": "not recorded",
         "released": "not recorded",
     }
-    assert (image.tests, image.releases, image.size, image.code) == (SmokeResults(), (), None, {})
+    assert (image.tests, image.releases, image.code) == (SmokeResults(), (), {})
 
 
 def test_a_ledger_that_cannot_be_read_is_asked_once_and_replaced_by_its_copies(
@@ -230,26 +223,6 @@ def test_instance_types_fit_by_their_gpus(site: Site) -> None:
     }
 
     assert names == {"small": ["ml.c5.2xlarge"], "gpu": ["ml.g5.xlarge"]}
-
-
-def test_sizes_of_the_present_build_key_are_shown(site: Site) -> None:
-    state = site.workspace.project.state
-    record_size(replace(SMALL, image="small", owned=OWNED), site.planned.key, state)
-    size = site.image().size
-
-    assert size is not None
-    assert (size.stored, tuple(size.parts), tuple(size.directories)) == (SMALL.stored, SMALL.parts, OWNED)
-    site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "packages: [less]\n")
-    assert site.image().size is None
-
-
-def test_a_size_of_an_older_format_counts_as_not_recorded(site: Site) -> None:
-    key, state = site.planned.key, site.workspace.project.state
-    directory = {"path": "/usr", "bytes": 1, "files": 1}
-    content = {"key": key, "stored": 1, "unpacked": 1, "parts": [], "directories": [directory]}
-    write_whole(state / "sizes/small.json", json.dumps(content))
-
-    assert site.image().size is None
 
 
 def test_downloads_list_their_packages(site: Site) -> None:
