@@ -9,7 +9,9 @@ import pytest
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import HOME
-from bakehouse.pipeline import publish
+from bakehouse.engine import provision
+from bakehouse.errors import EngineError
+from bakehouse.pipeline import publish, without_engine
 from bakehouse.pipeline.smoke import SmokeOptions
 from bakehouse.plan.workspace import Selection, open_workspace, select
 from bakehouse.publish.options import PublishOptions
@@ -48,9 +50,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     def smoke_images(_: object, built: Sequence[BuiltImage], __: object, options: SmokeOptions) -> None:
         recorded.append(("smoke_images", names(built), options))
 
-    def push_images(_: object, built: Sequence[BuiltImage], __: object, options: PublishOptions) -> None:
-        recorded.append(("push_images", names(built), options))
+    def push_images(
+        _: object, built: Sequence[BuiltImage], __: object, options: PublishOptions, *packer: object
+    ) -> tuple[()]:
+        recorded.append(("push_images", names(built), options, *packer))
+        return ()
 
+    monkeypatch.setattr(provision, "ensure", lambda *_: None)
     for step in (check_access, build, ensure_built, smoke_images, push_images):
         monkeypatch.setattr(publish, step.__name__, step)
     return recorded
@@ -110,3 +116,34 @@ def test_a_release_from_a_commit_names_no_files(
 ) -> None:
     monkeypatch.setattr(git_history, "uncommitted", lambda project, recipe: ())
     assert publish.uncommitted_lines(selection) == []
+
+
+def test_without_an_engine_only_content_with_results_is_released(
+    selection: Selection, calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_engine(*_: object) -> None:
+        raise EngineError("no engine")
+
+    untested = replace(PASSED, checks=())
+    monkeypatch.setattr(
+        publish, "known_checks", lambda _, image, __: untested if image.name == "other" else PASSED
+    )
+    monkeypatch.setattr(provision, "ensure", no_engine)
+    for name in ("require_known_hosts", "render_images"):
+        monkeypatch.setattr(publish, name, lambda *_: None)
+    prepared = [(BUILT, "first"), (OTHER, "second")]
+    monkeypatch.setattr(without_engine, "prepare", lambda *_: prepared)
+    lines: list[str] = []
+
+    publish.release(selection, lines.append, OPTIONS, SmokeOptions())
+
+    assert lines == ["other: not tested here, so it becomes a candidate"]
+    assert calls[1:] == [
+        ("push_images", [BUILT.image.name], OPTIONS, "first"),
+        ("push_images", ["other"], replace(OPTIONS, candidate=True), "second"),
+    ]
+
+    monkeypatch.setattr(without_engine, "prepare", no_engine)
+    with pytest.raises(EngineError, match="no engine"):
+        publish.release(selection, lines.append, OPTIONS, SmokeOptions())
+    assert lines[1:] == ["no engine"]
