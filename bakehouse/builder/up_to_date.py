@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
@@ -51,16 +50,13 @@ def built_content(image: Image, project: ProjectSettings) -> ContentId | None:
     return recorded[1] if recorded else None
 
 
-@dataclass(frozen=True, slots=True)
-class LastBuild:
-    """A stored image, and what each of its layers above the base was made from."""
+def last_build(
+    image: Image, project: ProjectSettings, engine: Engine
+) -> tuple[Digest, tuple[str, ...]] | None:
+    """Return the last build of an image, and what its layers above the base were made from.
 
-    digest: Digest
-    layers: tuple[str, ...]
-
-
-def last_build(image: Image, project: ProjectSettings, engine: Engine) -> LastBuild | None:
-    """Return the last build of an image; None if the engine lacks it, or if more than layers changed."""
+    Returns None if the engine lacks it, or if more than layers changed.
+    """
     try:
         content = parse_json(read_bytes(_record(project, image)))
         is_same, stored = content["settings"] == settings_key(image), Digest(content["stored"])
@@ -68,7 +64,7 @@ def last_build(image: Image, project: ProjectSettings, engine: Engine) -> LastBu
     except (OSError, ValueError, KeyError, TypeError):
         return None
     found = engine.image(reference_of(image.name, LATEST)) if is_same else None
-    return LastBuild(stored, layers) if found and found.digest == stored else None
+    return (stored, layers) if found and found.digest == stored else None
 
 
 def record_build(built: BuiltImage, project: ProjectSettings) -> None:

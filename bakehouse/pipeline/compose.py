@@ -155,21 +155,22 @@ def compose_images(
         last = up_to_date.last_build(image, project, engine)
         if last is None:
             continue
+        digest, names = last
         with usage_lock.engine_in_use(), private_directory(project.state) as directory:
-            stored = engine.stored_files(last.digest)
+            stored = engine.stored_files(digest)
             old = composed_image.stored_layers(stored) if stored else None
-            if stored is None or old is None or len(old) < len(last.layers):
+            if stored is None or old is None or len(old) < len(names):
                 continue
             python = local_python(image)
-            container = partial(_compile, image=image, last=last.digest, engine=engine, log=directory)
+            container = partial(_compile, image=image, last=digest, engine=engine, log=directory)
             local = partial(wheel_layout.byte_code, python=python, directory=directory)
             compiler: Compile = local if python else container
             writer = LayerWriter(workspace, image, directory, stored.blob, compiler, report, options)
             try:
-                composed = composed_image.compose(stored, writer.layers(old, last.layers))
+                composed = composed_image.compose(stored, writer.layers(old, names))
             except NeedsBuildError:
                 continue
-            new = {digest: path for digest, path in writer.new.items() if not stored.blob(digest).is_file()}
+            new = {layer: path for layer, path in writer.new.items() if not stored.blob(layer).is_file()}
             composed_image.load(composed, new, image.names)
             found = engine.image(image.reference)
             if found is None or found.digest != composed.digest:
@@ -177,7 +178,7 @@ def compose_images(
             config, content = digest_of(composed.config), content_id(composed.config)
             built = BuiltImage(image, config, composed.digest, found.bytes, content)
             written = writer.new.keys() - {layer.digest for layer in old}
-            size = format_bytes(sum(writer.new[digest].stat().st_size for digest in written))
+            size = format_bytes(sum(writer.new[layer].stat().st_size for layer in written))
         write_code(image, project.output)
         up_to_date.record_build(built, project)
         report(f"{image.name}: wrote {format_count(len(written), 'layer')} ({size}) without a build step")

@@ -72,23 +72,14 @@ def test_only_changed_wheels_and_code_are_written(image: Image, writer: LayerWri
     assert [layer.wheels for layer in layers] == [layer.wheels for layer in old(image)]
 
 
-def test_another_step_needs_a_build(image: Image, writer: LayerWriter) -> None:
-    with pytest.raises(NeedsBuildError, match="the layer of `torch` changed"):
-        writer.layers(old(image), [image.layer_names[0], "other", *image.layer_names[2:]])
-
-
-def test_a_step_that_nothing_pins_needs_a_build(image: Image, writer: LayerWriter) -> None:
-    names = image.layer_names
-    keys = (replace(image.layer_keys[0], is_pinned=False), *image.layer_keys[1:])
-    with pytest.raises(NeedsBuildError):
-        replace(writer, image=replace(image, layer_keys=keys)).layers(old(image), names)
-
-
-def test_a_layer_that_no_key_covers_must_be_training_code(image: Image, writer: LayerWriter) -> None:
-    keys = (ImageLayer(""), *image.layer_keys[1:])
-    without = replace(image, layer_keys=keys, content=replace(image.content, code=()))
-    with pytest.raises(NeedsBuildError):
-        replace(writer, image=without).layers(old(image), image.layer_names)
+def test_other_steps_and_those_that_nothing_pins_need_a_build(image: Image, writer: LayerWriter) -> None:
+    names, (first, *others) = image.layer_names, image.layer_keys
+    unpinned = replace(image, layer_keys=(replace(first, is_pinned=False), *others))
+    no_code = replace(image.content, code=())
+    no_key = replace(image, layer_keys=(ImageLayer(""), *others), content=no_code)
+    for changed, known in ((image, [names[0], "other", *names[2:]]), (unpinned, names), (no_key, names)):
+        with pytest.raises(NeedsBuildError, match=r"^the layer of `(torch|python|run)` changed$"):
+            replace(writer, image=changed).layers(old(image), known)
 
 
 def test_byte_code_of_unchanged_sources_is_reused(image: Image, writer: LayerWriter, tmp_path: Path) -> None:
