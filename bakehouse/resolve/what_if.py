@@ -460,12 +460,12 @@ def _base_fits(outcomes: Sequence[tuple[AlternativeSearch, Outcome]]) -> BaseFit
 
 
 def _is_for_others(resolution: Resolution) -> bool:
-    """Return whether a base brings a framework or a Neuron SDK that nobody asked for."""
+    """Return whether a base has a Neuron SDK that nobody asked for, or a framework besides the one in use."""
     base, *others = (choice.candidate for choice in resolution.all_choices)
     asked = {item.name for item in resolution.recipe.components}
-    used = asked.union(item.name for candidate in others for item in candidate.spec.requires)
-    idle = (FRAMEWORKS & base.provided.keys()) - used
-    return bool(others) and (bool(idle) or (NEURON_SDK in base.provided and NEURON_SDK not in asked))
+    added = FRAMEWORKS & {name for candidate in others for name in candidate.provided}
+    is_neuron = NEURON_SDK in base.provided and NEURON_SDK not in asked
+    return bool(added and FRAMEWORKS & base.provided.keys()) or (is_neuron and bool(others))
 
 
 def _suits(resolution: Resolution) -> bool:

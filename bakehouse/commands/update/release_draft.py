@@ -1,7 +1,7 @@
 """Fields of a new release entry: values that its wheels and archives state replace the previous values."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -417,12 +417,19 @@ class ReleaseDrafter:
             requirements,
             constraints,
             for_python,
-            without=self._upstream.without,
+            without=(*self._upstream.without, *self._installed_by_others(variant)),
             preferred=preferred[python] if python else (),
         )
         self._compare(files)
         heading = f"{lock.heading(python or _PYTHON)}\n" if lock.requirements else ""
         return lock.path, heading + "".join(f"{file.line}\n" for file in files), files
+
+    def _installed_by_others(self, variant: Variant) -> Iterator[str]:
+        """Yield the projects of the package index that required components install."""
+        for required in variant.spec.requires:
+            component = self._catalog.components.get(required.name)
+            if component and component.upstream:
+                yield from component.upstream.projects
 
     def _compare(self, files: Iterable[pylock.LockedFile]) -> None:
         """Raise if a locked file is not the one of the page that was read first."""
