@@ -161,27 +161,27 @@ def image_states(workspace: Workspace, recipes: Sequence[Recipe]) -> dict[str, I
 def _facts(workspace: Workspace, recipes: Sequence[Recipe]) -> Facts:
     from bakehouse.cli.json_report import warnings
     from bakehouse.pipeline.image_docs import resolved
-    from bakehouse.pipeline.image_table import ImageRow
-    from bakehouse.plan.known_facts import KnownFacts, known_facts
+    from bakehouse.plan.known_facts import NOTHING, known_facts
 
     facts: Facts = {}
     for recipe in recipes:
-        row = ImageRow(recipe, resolved(recipe, workspace), ImageState(0))
-        known = known_facts(row.resolution) if row.resolution else KnownFacts()
+        resolution = resolved(recipe, workspace)
+        parts = [str(choice.candidate) for choice in resolution.all_choices] if resolution else []
+        known = known_facts(resolution) if resolution else NOTHING
         facts[recipe.name] = (
             {
                 "image": recipe.name,
                 "family": recipe.family,
                 "purpose": recipe.purpose or None,
-                "archived": known.is_archived,
+                "archived": recipe.is_archived,
                 "summary": recipe.summary,
-                "base": row.parts[0] if row.parts else None,
-                "components": list(row.parts),
-                "versions": row.versions,
-                "warnings": warnings(row.resolution) if row.resolution else [],
+                "base": parts[0] if parts else None,
+                "components": parts,
+                "versions": dict(sorted(resolution.versions.items())) if resolution else None,
+                "warnings": warnings(resolution) if resolution else [],
                 "not_pinned": list(known.unpinned),
                 "support": [asdict(item) for item in known.support],
             },
-            row.resolution is not None,
+            resolution is not None,
         )
     return facts

@@ -7,10 +7,9 @@ from pathlib import Path
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import StaleError
-from bakehouse.evidence import page_rows, run_records, step_layers
+from bakehouse.evidence import page_rows, step_layers
 from bakehouse.evidence.image_state import ImageState, known_layers, state_of
 from bakehouse.evidence.page_rows import PageRows, page_checks
-from bakehouse.evidence.run_records import Run, earlier_test
 from bakehouse.evidence.step_layers import RowsByKey
 from bakehouse.ledger import image_uris, releases
 from bakehouse.ledger.releases import ReleaseRecord
@@ -42,7 +41,6 @@ def collect_rows(
     """
     project = workspace.project
     layers, checks = known_layers(project, committed=committed), page_rows.read(project)
-    earlier = run_records.read(project.images)
     given = {resolution.recipe.name: resolution for resolution in resolutions}
     planned = {image.name: image for image in images}
     by_recipe = [(recipe, given.get(recipe.name) or resolved(recipe, workspace)) for recipe in recipes]
@@ -54,9 +52,7 @@ def collect_rows(
             resolution,
             state_of(planned[recipe.name], layers) if resolution else ImageState(0),
             planned[recipe.name].known if resolution else None,
-            _tests(project, planned[recipe.name], layers, checks, earlier, committed)
-            if resolution
-            else Tests(),
+            _tests(project, planned[recipe.name], layers, checks, committed) if resolution else Tests(),
             project.commits(recipe.name),
         )
         for recipe, resolution in by_recipe
@@ -68,15 +64,14 @@ def _tests(
     image: Image,
     layers: RowsByKey,
     checks: PageRows,
-    earlier: dict[str, Run],
     committed: bool,
 ) -> Tests:
     state = page_checks(project, image, layers, checks, committed=committed)
     setups = {check.setup for check in state.checks if check.date}
     gpus = any(setup.gpus for setup in setups)
     place = "on other machines" if any(setup.is_remote for setup in setups) else "in local containers"
-    text = f"{state.summary}, {place}" if state.summary else earlier_test(image, earlier)
-    return Tests(text, bool(state.summary), image.gpu and not gpus)
+    text = f"{state.summary}, {place}" if state.summary else ""
+    return Tests(text, image.gpu and not gpus)
 
 
 def resolved(recipe: Recipe, workspace: Workspace) -> Resolution | None:

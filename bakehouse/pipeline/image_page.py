@@ -127,7 +127,7 @@ def _usage(image: Image) -> str:
 
 
 def _known_problems(image: Image) -> list[str]:
-    lines = [f"- {text} ([source]({source}))" for text, source in image.known_problems]
+    lines = [f"- {text} ([source]({source}))" for text, source in image.known.problems]
     return ["## Known problems\n\n" + "\n".join(lines)] if lines else []
 
 

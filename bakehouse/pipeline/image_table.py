@@ -25,7 +25,6 @@ class Tests:
 
     text: str = ""
     """Empty without results."""
-    are_known: bool = False
     never_on_gpus: bool = False
     """It is for GPUs, and no check ran on one."""
 
@@ -44,24 +43,6 @@ class ImageRow:
     tests: Tests = NO_TESTS
     is_committed: bool = True
     """Its rendered files are committed, and not only its key."""
-
-    @property
-    def versions(self) -> dict[str, str] | None:
-        """Versions of all components and of what they provide, by name."""
-        if self.resolution is None:
-            return None
-        versions: dict[str, str] = {}
-        choices = self.resolution.all_choices
-        for choice in choices:
-            versions |= choice.candidate.provided
-        return dict(sorted({**versions, **{choice.name: choice.version for choice in choices}}.items()))
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The components with version and variant, base first."""
-        if self.resolution is None:
-            return ()
-        return tuple(str(choice.candidate) for choice in self.resolution.all_choices)
 
 
 def table(rows: Iterable[ImageRow]) -> str:
@@ -92,7 +73,7 @@ def counts(rows: Sequence[ImageRow]) -> str:
 
     publishable = number(lambda row: row.known and row.known.publishable == "yes")
     return (
-        f"{format_count(len(rows), 'image')}: {number(lambda row: row.tests.are_known)} tested here, "
+        f"{format_count(len(rows), 'image')}: {number(lambda row: row.tests.text)} tested here, "
         f"{publishable} publishable as they are, "
         f"{number(lambda row: row.tests.never_on_gpus)} for GPUs on which they never ran."
     )
@@ -100,7 +81,7 @@ def counts(rows: Sequence[ImageRow]) -> str:
 
 def _caveats(row: ImageRow) -> tuple[bool, int]:
     """Return a key by which images with a framework and without concessions come first."""
-    return not {*_FRAMEWORKS} & {*(row.versions or {})}, len(row.recipe.concessions)
+    return not {*_FRAMEWORKS} & {*(_versions(row))}, len(row.recipe.concessions)
 
 
 def _section(title: str, rows: list[ImageRow]) -> str:
@@ -112,6 +93,10 @@ def _section(title: str, rows: list[ImageRow]) -> str:
     return f"## {title}\n\n{markdown_table(_HEADS, map(_cells, rows))}\n" + (notes and f"\n{notes}")
 
 
+def _versions(row: ImageRow) -> dict[str, str]:
+    return row.resolution.versions if row.resolution else {}
+
+
 def _link(row: ImageRow) -> str:
     """Return the name; only committed images have a page."""
     name = row.recipe.name
@@ -119,13 +104,13 @@ def _link(row: ImageRow) -> str:
 
 
 def _cells(row: ImageRow) -> tuple[str, ...]:
-    versions, known = row.versions or {}, row.known
+    versions, known = _versions(row), row.known
     cells = [
         _link(row),
         ", ".join(f"{name} {versions[name]}" for name in _VERSIONS if name in versions),
         row.state.text,
         "; ".join(filter(None, (row.tests.text, "never on GPUs" if row.tests.never_on_gpus else ""))),
-        "; ".join(known.problems) if known else "does not resolve",
+        "; ".join(text for text, _ in known.problems) if known else "does not resolve",
         known.publishable if known else "no",
         known.ends if known else "",
     ]

@@ -15,7 +15,8 @@ from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 class KnownFacts:
     """Known problems, unpinned files and ends of support of an image."""
 
-    problems: tuple[str, ...] = ()
+    problems: tuple[tuple[str, str], ...] = ()
+    """Each with its source."""
     unpinned: tuple[str, ...] = ()
     """Files and base images without a checksum, with which `push` refuses it."""
     support: tuple[Support, ...] = ()
@@ -46,7 +47,7 @@ class KnownFacts:
 
     def lines(self, day: str = "") -> tuple[str, ...]:
         """Return a line for each fact; of support only what ends before `day`, if one is given."""
-        lines = [f"known problem: {text}" for text in self.problems]
+        lines = [f"known problem: {text}" for text, _ in self.problems]
         if self.unpinned:
             lines.append(f"not pinned: {'; '.join(self.unpinned)}")
         ends = [item for item in self.support if item.until and (not day or item.has_ended(day))]
@@ -56,7 +57,7 @@ class KnownFacts:
     def against(self, day: str) -> dict[str, Sequence[str]]:
         """Return the kinds of facts for which an image is not recommended, with their texts."""
         ended = [item.text for item in self.support if item.has_ended(day)]
-        kinds = {PROBLEM: self.problems, NOT_PINNED: self._files, SUPPORT: ended}
+        kinds = {PROBLEM: [text for text, _ in self.problems], NOT_PINNED: self._files, SUPPORT: ended}
         return {kind: texts for kind, texts in kinds.items() if texts}
 
 
@@ -82,14 +83,10 @@ def known_facts(resolution: Resolution) -> KnownFacts:
     if base and base.reference and base.digest is None:
         unpinned.insert(0, f"base {base.reference}")
     registries = resolution.base.candidate.component.registries
-    versions: dict[str, str] = {}
-    for choice in resolution.all_choices:
-        versions |= choice.candidate.provided
-        versions[choice.name] = choice.version
     return KnownFacts(
-        tuple(warning_text(*warning, resolution.targets) for warning in resolution.warnings),
+        tuple((warning_text(*item, resolution.targets), item[1].source) for item in resolution.warnings),
         tuple(unpinned),
-        support_of(versions),
+        support_of(resolution.versions),
         is_archived=recipe.is_archived,
         login=next(iter(registries.hosts.values()), "") if registries else "",
     )

@@ -386,8 +386,6 @@ class Image:
     recipe_directory: str = "recipes"
     """Directory of the recipe, relative to the project."""
     recipe_file: Path = Path()
-    known_problems: tuple[tuple[str, str], ...] = ()
-    """Reported problems of the combination, each with its source."""
     format: str = FORMATS[0]
     """Format of the stored and pushed image."""
     unpinned: tuple[Artifact, ...] = ()

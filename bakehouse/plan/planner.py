@@ -43,7 +43,6 @@ from bakehouse.plan.model import (
     key_of_bootstrapped,
 )
 from bakehouse.plan.required_imports import required_imports
-from bakehouse.resolve.phrases import warning_text
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.oci import Digest, platform_suffix
 from bakehouse.util.suggest import suggestion
@@ -169,10 +168,6 @@ def _image(
         labels=_labels(recipe, all_parts),
         recipe_directory=recipe.directory,
         recipe_file=recipe.location.path,
-        known_problems=tuple(
-            (warning_text(candidate, problem, resolution.targets), problem.source)
-            for candidate, problem in resolution.warnings
-        ),
         gpu_architecture=_required_range(choices, "gpu-architecture"),
         neuron_architecture=_required_range(choices, "neuron-architecture"),
         gpu_targets=tuple(

@@ -147,6 +147,12 @@ class Resolution:
             if not package.file and normal_name(package.name) not in installed
         )
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions of all components and of what they provide, by name."""
+        choices = reversed(self.all_choices)
+        return {name: version for choice in choices for name, version in choice.candidate.provided.items()}
+
     def version_of(self, name: str) -> str | None:
         """Return the version of a component or of a provided name, or None."""
         for choice in self.all_choices:

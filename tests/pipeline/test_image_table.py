@@ -1,6 +1,5 @@
 """The images of a catalogue as a table and as JSON."""
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -76,7 +75,7 @@ def test_an_image_that_does_not_resolve_has_no_versions(workspace: Workspace) ->
     broken = replace(recipe, base=replace(recipe.base, specifier="==13"))
     [entry] = image_docs.collect_rows(workspace, [broken])
 
-    assert (entry.versions, entry.state) == (None, ImageState(0))
+    assert (entry.resolution, entry.state) == (None, ImageState(0))
 
 
 TORCH = "pytorch 2.9.1, cuda 12.8, python"
@@ -122,16 +121,6 @@ def test_recommended_images_come_by_purpose_and_the_archive_as_a_grid(workspace:
 
 def archived(recipe: Recipe) -> Recipe:
     return replace(recipe, location=replace(recipe.location, path=HOME / "recipes/images/old.yaml"))
-
-
-def test_the_table_says_what_an_earlier_version_recorded(workspace: Workspace) -> None:
-    [image] = make_plan([resolve(workspace.recipes["small"], workspace.catalog)], templates()).images
-    smoke = {"date": "2026-11-22", "passed": 30, "not_tested": 4, "failed": ["a"]}
-    record = {"level": "built", "key": image.key, "date": "2026-11-21", "stubs": [], "smoke": smoke}
-    write_whole(workspace.project.images / "runs.json", json.dumps({"small": record}))
-
-    text = image_table.table(rows(workspace))
-    assert "| rendered; not pinned | not known; on 2026-11-22 30 checks passed, 1 failed |" in text
 
 
 def test_the_table_is_kept_where_there_is_one(workspace: Workspace) -> None:

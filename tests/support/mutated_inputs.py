@@ -32,7 +32,7 @@ from bakehouse.engine import buildkit_errors, buildx, engine_removal
 from bakehouse.engine.buildkit_events import LOG_LINES, Event, Step, Tail
 from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BakehouseError, Location, Problems, RecipeError
-from bakehouse.evidence import check_rows, page_rows, run_records, step_layers
+from bakehouse.evidence import check_rows, page_rows, step_layers
 from bakehouse.fetch import simple_index
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger import releases
@@ -131,7 +131,6 @@ class MutatedInputs:
         yield "smoke reports", _surface("json", self._read_smoke_report, samples.SMOKE_REPORT)
         yield "remote smoke results", _surface("json", _read_remote_results, samples.REMOTE_RESULTS)
         yield "checks.txt", _surface("text", self._read_page_rows, samples.PAGE_ROWS)
-        yield "runs.json", _surface("json", self._read_runs, samples.RUNS)
         yield "layers.txt", _surface("text", self._read_layers, samples.LAYERS)
         yield "builds.json", _surface("json", self._read_builds, samples.BUILDS)
         yield "BuildKit events", _surface("json", self._read_events, *samples.EVENTS)
@@ -246,10 +245,6 @@ class MutatedInputs:
         self._write(f"checks/{samples.DIGEST.removeprefix('sha256:')}.json", document)
         rows = check_rows.load(self._directory, ContentId(samples.DIGEST))
         assert check_rows.merge(rows) == check_rows.merge((*rows, *rows))
-
-    def _read_runs(self, document: bytes) -> None:
-        path = self._write("runs/runs.json", document)
-        run_records.read(path.parent)
 
     def _read_page_rows(self, document: bytes) -> None:
         self._write("pages/images/checks.txt", document)

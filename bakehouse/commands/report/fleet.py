@@ -284,7 +284,7 @@ class _Reader:
                 "signed": states.signature_state(current),
                 "released": states.release_state(current, others, release),
             },
-            warnings=image.known_problems,
+            warnings=image.known.problems,
             base=image.base.reference,
             parts=versions.parts(
                 resolution, self._workspace.catalog, self._places, is_searched=self._is_searched
