@@ -10,7 +10,7 @@ from bakehouse.catalog.pins import read_pins
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.python_lock import load_lock
 from bakehouse.errors import Location, Problems, RecipeError
-from bakehouse.evidence import page_rows, run_records, step_layers
+from bakehouse.evidence import page_rows, step_layers
 from bakehouse.ledger import releases
 from bakehouse.plan import image_keys
 from tests.support.errors import error_text
@@ -49,7 +49,6 @@ FILES: dict[str, tuple[str, int, Callable[[Tree], object]]] = {
     "keys.txt": (HEADING, 2, lambda tree: image_keys.read(tree.root)),
     "layers.txt": (HEADING, 1, lambda tree: step_layers.read(tree.root)),
     "images/checks.txt": (HEADING, 1, lambda tree: page_rows.read(ProjectSettings(tree.root, ()))),
-    "runs.json": ('{{"$format": {}}}\n', 1, lambda tree: run_records.read(tree.root)),
     "releases.json": (RELEASES, 2, lambda tree: releases.load(tree.root / "releases.json")),
 }
 """The start of each committed file, its format of today, and its reader."""
