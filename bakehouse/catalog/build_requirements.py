@@ -7,14 +7,11 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from bakehouse.catalog.python_lock import Package, normal_name
+from bakehouse.catalog.python_lock import BUILT_WITH, NOTHING, Package, normal_name
 from bakehouse.errors import Location
 from bakehouse.util.files import read_text
 from bakehouse.util.yaml_fields import Fields
 
-MARK = "#   built with "
-"""Start of these lines, which other readers of a lock treat as comments."""
-NOTHING = "nothing else"
 _LINE = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
     r"  # (?P<file>[A-Za-z0-9._+-]+) (?P<bytes>[0-9]{1,18})"
@@ -48,12 +45,12 @@ def read_build_requirements(lock: Path) -> Mapping[str, tuple[Package, ...]]:
     known: dict[str, tuple[Package, ...]] = {}
     sha256 = ""
     for number, line in enumerate(lines, 1):
-        if not line.startswith(MARK):
+        if not line.startswith(BUILT_WITH):
             match = _HASH.search(line)
             sha256 = match["sha256"] if match else ""
-        elif line == MARK + NOTHING:
+        elif line == BUILT_WITH + NOTHING:
             known[sha256] = ()
-        elif match := _LINE.fullmatch(line.removeprefix(MARK)):
+        elif match := _LINE.fullmatch(line.removeprefix(BUILT_WITH)):
             spot = Location(lock, number, 1, len(line), line)
             package = Package(
                 match["name"], match["version"], match["sha256"], match["file"], int(match["bytes"]), spot

@@ -27,6 +27,10 @@ INSTALLED = "installed by a component"
 ANY_VERSION = "*"
 _INSTALLED_LINE = re.compile(rf"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)  # {INSTALLED}")
 _SECTION = "# for "
+BUILT_WITH = "#   built with "
+"""Start of the lines of build requirements, which other readers of a lock treat as comments."""
+NOTHING = "nothing else"
+_NOWHERE = Location(Path(), 0, 0)
 _MARKERS = ("<<<<<<< ", "||||||| ", ">>>>>>> ")
 _SEPARATOR = "======="
 
@@ -43,13 +47,27 @@ class Package:
     file: str
     """Empty if a component or the base installs it."""
     bytes: int
-    location: Location
+    location: Location = _NOWHERE
     replaces: str = ""
     """The version in a component's lock that this one replaces; ANY_VERSION in the lock of a component."""
     origin: str = ""
     """URL or absolute path of a file that package indexes may not have."""
     build: "tuple[Package, ...] | None" = None
     """Build requirements of a source distribution; None if they are unknown."""
+
+    @property
+    def line(self) -> str:
+        """Line of a lock, with one for each build requirement."""
+        if self.build is None:
+            return self._line
+        requirements = [file.line for file in self.build] or [NOTHING]
+        return "\n".join([self._line, *(BUILT_WITH + line for line in requirements)])
+
+    @property
+    def _line(self) -> str:
+        replaces = f" replaces {self.replaces}" if self.replaces else ""
+        origin = f" from {self.origin}" if self.origin else ""
+        return f"{self.requirement}  # {self.file} {self.bytes}{replaces}{origin}"
 
     @cached_property
     def is_sdist(self) -> bool:

@@ -15,8 +15,7 @@ from enum import Enum
 from hashlib import sha256
 from pathlib import Path
 
-from bakehouse.catalog.build_requirements import MARK
-from bakehouse.catalog.python_lock import conflict_marker, section_images, section_line
+from bakehouse.catalog.python_lock import BUILT_WITH, conflict_marker, section_images, section_line
 from bakehouse.util.files import read_text
 
 _HEADING = re.compile(r"# of (?P<name>.+) sha256:(?P<sha256>[0-9a-f]{64}) for (?P<images>.+)")
@@ -105,7 +104,7 @@ def read_lock(path: Path, images: Iterable[str] = ()) -> RequirementsLock:
     for line in text.splitlines():
         if images := section_images(line):
             section = [image for image in images if image in lines]
-        elif line.startswith(MARK):
+        elif line.startswith(BUILT_WITH):
             # Build requirements belong to the package before them
             for image in section:
                 lines[image][-1:] = [f"{before}\n{line}" for before in lines[image][-1:]]

@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from bakehouse.builder.build_inputs import BuildInputs
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.python_lock import normal_name
+from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.engine import daemon_info
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.engine.step_output import telling_lines
@@ -30,7 +30,7 @@ from bakehouse.lock import locked_base, sdist_metadata
 from bakehouse.lock import python as pylock
 from bakehouse.lock.base_step import BuildSettings, run_step
 from bakehouse.lock.interpreter import MAX_LINES
-from bakehouse.lock.python import Index, LockedFile, Metadata
+from bakehouse.lock.python import Index, Metadata
 from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.planner import bootstrapped_bases
 from bakehouse.plan.workspace import Workspace
@@ -73,14 +73,14 @@ class Backends:
     """Metadata by the sha256 of the source distribution."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self, requirement: str, file: LockedFile, index: Index) -> Metadata:
+    def run(self, requirement: str, file: Package, index: Index) -> Metadata:
         """Return the metadata that a build backend states. Raises BuildError."""
         with self.lock:
             if file.sha256 not in self.known:
                 self.known[file.sha256] = self._run(requirement, file, index)
             return self.known[file.sha256]
 
-    def _run(self, requirement: str, file: LockedFile, index: Index) -> Metadata:
+    def _run(self, requirement: str, file: Package, index: Index) -> Metadata:
         project = self.workspace.project
         with contextlib.ExitStack() as stack:
             fetcher = stack.enter_context(open_fetcher(project, self.report))
@@ -143,12 +143,12 @@ def index_with_backends(
     """
     backends = Backends(workspace, report, on_event)
 
-    def run(requirement: str, file: LockedFile, index: Index) -> Metadata:
+    def run(requirement: str, file: Package, index: Index) -> Metadata:
         if not isinstance(daemon_info.probe(), daemon_info.Daemon):
             return pylock.no_engine(requirement, file, index)
         return backends.run(requirement, file, index)
 
-    def run_for_build(requirement: str, file: LockedFile, index: Index) -> Metadata | None:
+    def run_for_build(requirement: str, file: Package, index: Index) -> Metadata | None:
         if not isinstance(daemon_info.probe(), daemon_info.Daemon):
             report(f"the build requirements of {requirement} are not locked: no container engine answers")
             return None
@@ -160,7 +160,7 @@ def index_with_backends(
     return replace(index, run_backend=None if project.build_on_host else run, run_for_build=run_for_build)
 
 
-def _wheels(requirement: str, requires: Sequence[str], index: Index) -> tuple[LockedFile, ...]:
+def _wheels(requirement: str, requires: Sequence[str], index: Index) -> tuple[Package, ...]:
     """Return the wheels of build requirements. Raises BuildError if they have no wheels."""
     try:
         return pylock.resolve(requires, (), index, only_wheels=True)
@@ -173,7 +173,7 @@ def _no_wheels(requirement: str, requires: Sequence[str], cause: Diagnostic) -> 
     return BuildError(message, tail=cause.tail, hint="name a wheel, or a version that has one")
 
 
-def _path(file: LockedFile, fetcher: Fetcher) -> Path:
+def _path(file: Package, fetcher: Fetcher) -> Path:
     """Return the path of a file that was downloaded and verified."""
     kind: FileKind = "wheel" if file.file.endswith(".whl") else "sdist"
     source = urlsplit(file.origin)

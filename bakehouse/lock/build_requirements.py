@@ -8,18 +8,18 @@ from packaging.requirements import Requirement
 from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.errors import BuildError, ConflictError, Reason
 from bakehouse.lock import python as pylock
-from bakehouse.lock.python import Index, LockedFile
+from bakehouse.lock.python import Index
 
 
 def with_build_requirements(
-    files: Iterable[LockedFile],
+    files: Iterable[Package],
     installed: Iterable[Package],
     index: Index,
     *,
     fixed: Collection[str],
     known: Mapping[str, tuple[Package, ...]],
     undeclared: Mapping[str, tuple[str, ...]],
-) -> tuple[LockedFile, ...]:
+) -> tuple[Package, ...]:
     """Return files with the build requirements of source distributions.
 
     Builds can import the `installed` packages of components, so these are not locked again if they fit. The
@@ -31,7 +31,7 @@ def with_build_requirements(
     importable = [package for package in installed if normal_name(package.name) not in names]
     pins = [f"{file.name}=={file.version}" for file in files if file.file.endswith(".whl")]
 
-    def complete(file: LockedFile) -> LockedFile:
+    def complete(file: Package) -> Package:
         if file.file.endswith(".whl"):
             return file
         added = undeclared.get(file.name, ())
@@ -55,7 +55,7 @@ def _resolved(
     pins: Sequence[str],
     index: Index,
     fixed: Collection[str],
-) -> tuple[LockedFile, ...]:
+) -> tuple[Package, ...]:
     """Return wheels of build requirements, in the versions of the image if these fit."""
     if not requires:
         return ()
@@ -96,5 +96,5 @@ def _satisfy(packages: Iterable[Package], requires: Iterable[str]) -> bool:
     )
 
 
-def _locked(package: Package) -> LockedFile:
-    return LockedFile(normal_name(package.name), package.version, package.file, package.sha256, package.bytes)
+def _locked(package: Package) -> Package:
+    return Package(normal_name(package.name), package.version, package.sha256, package.file, package.bytes)

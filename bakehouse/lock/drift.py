@@ -18,7 +18,6 @@ from bakehouse.catalog.requirements_lock import LockState, state_of
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import Diagnostic
 from bakehouse.lock import apt_base_image, apt_suite
-from bakehouse.lock.python import LockedFile
 from bakehouse.plan.apt_packages import are_locked, installs_with_dnf, pulled_lists, suite_lists
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.candidate import Candidate
@@ -86,7 +85,7 @@ _LOCK_DRIFTS = {
     LockState.NEWER: DriftKind.NEWER,
 }
 
-Resolve = Callable[[Lock, VariantSpec], tuple[LockedFile, ...]]
+Resolve = Callable[[Lock, VariantSpec], tuple[Package, ...]]
 """Resolves the requirements of a lock with the current package index."""
 
 

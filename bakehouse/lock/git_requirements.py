@@ -12,9 +12,9 @@ from typing import Any
 from packaging.requirements import Requirement as Parsed
 from packaging.utils import canonicalize_name
 
+from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.requirements_file import RequiredPackage, Requirements
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Problems, RecipeError
-from bakehouse.lock.python import LockedFile
 from bakehouse.util import git
 from bakehouse.util.archive import Tree
 from bakehouse.util.files import make_directory
@@ -34,7 +34,7 @@ class GitArchives:
     sources: dict[str, str]
     """Git sources, by the sha256 of their archives."""
 
-    def locked(self, file: LockedFile) -> LockedFile:
+    def locked(self, file: Package) -> Package:
         """Return a locked file with its git source, and with the name of a source distribution."""
         source = self.sources.get(file.sha256)
         if source is None:

@@ -428,7 +428,7 @@ def _resolve_now(
     lock: Lock,
     spec: VariantSpec,
     preferred: Iterable[Package] = (),
-) -> tuple[pylock.LockedFile, ...]:
+) -> tuple[Package, ...]:
     """Resolve requirements without wheels of the component, and without what it requires.
 
     A requirement such as `accelerate` would add another PyTorch to the one that the component requires.

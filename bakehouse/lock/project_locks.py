@@ -17,10 +17,11 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
+from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.requirements_file import PROJECT, UV_LOCK, RequiredPackage, RequirementsFile
 from bakehouse.errors import BuildError, Diagnostic, Location, Problems, RecipeError
 from bakehouse.lock import interpreter
-from bakehouse.lock.python import Index, LockedFile, files_of, marker_environment
+from bakehouse.lock.python import Index, files_of, marker_environment
 from bakehouse.util import git
 from bakehouse.util.directory_handles import LinkError, repository_of
 from bakehouse.util.files import read_bytes, read_text
@@ -110,8 +111,8 @@ def fits(package: ProjectPackage, version: str, build: str | None) -> bool:
 def project_files(
     packages: Sequence[ProjectPackage],
     index: Index,
-    archives: Callable[[Sequence[RequiredPackage]], tuple[LockedFile, ...]],
-) -> tuple[LockedFile, ...]:
+    archives: Callable[[Sequence[RequiredPackage]], tuple[Package, ...]],
+) -> tuple[Package, ...]:
     """Return the file of each package, with the hash in the lock. `archives` returns those of commits."""
     from_git = [package for package in packages if package.line.git]
     others = [package for package in packages if not package.line.git]

@@ -24,7 +24,6 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from uv import find_uv_bin
 
-from bakehouse.catalog.build_requirements import MARK, NOTHING
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import BuildError, ConflictError, Reason
 from bakehouse.fetch.connection import redacted
@@ -59,38 +58,6 @@ _INDEX_HINT = "the indexes of this machine's pip are used; run `pip config list`
 
 
 @dataclass(frozen=True, slots=True)
-class LockedFile:
-    """A locked package: the one file to install."""
-
-    name: str
-    version: str
-    file: str
-    sha256: str
-    bytes: int
-    replaces: str = ""
-    """The version of a component's lock that this one replaces."""
-    origin: str = ""
-    """URL or path of a file that a requirement names."""
-    build: "tuple[LockedFile, ...] | None" = None
-    """Build requirements of a source distribution; None if they are unknown."""
-
-    @property
-    def line(self) -> str:
-        """Line of a lock, with one for each build requirement."""
-        if self.build is None:
-            return self._line
-        requirements = [file.line for file in self.build] or [NOTHING]
-        return "\n".join([self._line, *(MARK + line for line in requirements)])
-
-    @property
-    def _line(self) -> str:
-        replaces = f" replaces {self.replaces}" if self.replaces else ""
-        origin = f" from {self.origin}" if self.origin else ""
-        line = f"{self.name}=={self.version} --hash=sha256:{self.sha256}  # {self.file} {self.bytes}"
-        return f"{line}{replaces}{origin}"
-
-
-@dataclass(frozen=True, slots=True)
 class Metadata:
     """Requirements of a package, as its build backend states them."""
 
@@ -114,7 +81,7 @@ class Metadata:
         return f"[[dependency-metadata]]\n{''.join(lines)}"
 
 
-def no_engine(requirement: str, file: LockedFile, index: "Index") -> Metadata:
+def no_engine(requirement: str, file: Package, index: "Index") -> Metadata:
     """Refuse to run a build backend."""
     message = f"the requirements of `{requirement}` are unknown"
     reason = "its metadata is not static, so its build backend must run, and no container engine answers"
@@ -128,13 +95,13 @@ def no_engine(requirement: str, file: LockedFile, index: "Index") -> Metadata:
     )
 
 
-def unknown_build(requirement: str, file: LockedFile, index: "Index") -> None:
+def unknown_build(requirement: str, file: Package, index: "Index") -> None:
     """Leave build requirements unknown."""
 
 
-RunBackend = Callable[[str, LockedFile, "Index"], Metadata]
+RunBackend = Callable[[str, Package, "Index"], Metadata]
 """Returns the metadata of a source distribution, given its requirement and file. Raises BuildError."""
-RunForBuild = Callable[[str, LockedFile, "Index"], Metadata | None]
+RunForBuild = Callable[[str, Package, "Index"], Metadata | None]
 """Returns the metadata with the build requirements; None if no engine is available to find them."""
 
 
@@ -163,7 +130,7 @@ class Index:
     """Packages that uv chose, by its input, because many images of a matrix have the same requirements."""
 
 
-def lock_text(heading: str, files: Iterable[LockedFile]) -> str:
+def lock_text(heading: str, files: Iterable[Package]) -> str:
     """Return the text of a lock: a heading, then a line for each package."""
     return "".join(f"{line}\n" for line in (heading, *(file.line for file in files)))
 
@@ -177,7 +144,7 @@ def resolve(
     without: Sequence[str] = (),
     preferred: Iterable[Package] = (),
     only_wheels: bool = False,
-) -> tuple[LockedFile, ...]:
+) -> tuple[Package, ...]:
     """Return the newest versions that fit together, as wheels for CPython on 64-bit Linux, else as sdists.
 
     `alone` leaves out dependencies. `without` names installed packages, which are left out together with
@@ -203,7 +170,7 @@ def resolve_beside(
     without: Sequence[str] = (),
     preferred: Iterable[Package] = (),
     only_wheels: bool = False,
-) -> tuple[tuple[LockedFile, ...], tuple[Package, ...]]:
+) -> tuple[tuple[Package, ...], tuple[Package, ...]]:
     """Resolve like `resolve`, but next to `installed` packages, which have to fit.
 
     Return the files of the other packages, and the installed packages that are needed. No index needs to have
@@ -223,7 +190,7 @@ def resolve_beside(
 
 def files_of(
     packages: Iterable[Mapping[str, Any]], index: Index, requirements: Iterable[str]
-) -> tuple[LockedFile, ...]:
+) -> tuple[Package, ...]:
     """Return the file to install of each package."""
     tags = python_tags(index.python_version, index.platform)
     chosen = [
@@ -245,11 +212,11 @@ def files_of(
     with ThreadPoolExecutor(_MAX_CONCURRENT_REQUESTS) as pool:
         sizes = pool.map(lambda item: _size(item[2], downloads), chosen)
     files = [
-        LockedFile(
+        Package(
             canonicalize_name(name),
             version,
-            _file_name(file),
             file["hashes"]["sha256"],
+            _file_name(file),
             size,
             origin=file.get("origin") or ("" if _is_found(name, file, index) else _place(file)),
         )

@@ -259,7 +259,7 @@ def lock_image(
     given = _given_packages(requirements, image, report) if requirements.locks else _GivenPackages()
     with git_archives(requirements, report) as archives:
         image = replace(image, given=given.packages)
-        files: tuple[pylock.LockedFile, ...] = ()
+        files: tuple[Package, ...] = ()
         expected: tuple[Package, ...] = ()
         if requirements.packages:
             files, expected = _resolved(archives.requirements, before, image, report)
@@ -336,7 +336,7 @@ class _GivenPackages:
     """Packages of locks of other tools."""
 
     packages: tuple[Package, ...] = ()
-    files: tuple[pylock.LockedFile, ...] = ()
+    files: tuple[Package, ...] = ()
     expected: tuple[Package, ...] = ()
     """Wheels of components that take the place of packages."""
     notes: tuple[str, ...] = ()
@@ -371,7 +371,7 @@ def _given_packages(requirements: Requirements, image: _ImagePackages, report: R
     if differing:
         _check_given(differing, replace(image, given=packages), report)
 
-    def archives(lines: Sequence[RequiredPackage]) -> tuple[pylock.LockedFile, ...]:
+    def archives(lines: Sequence[RequiredPackage]) -> tuple[Package, ...]:
         with git_archives(Requirements(tuple(lines), (), ()), report) as archived:
             texts = [line.text for line in archived.requirements.packages]
             files = pylock.resolve(texts, (), image.index, alone=True)
@@ -422,7 +422,7 @@ def _check_given(packages: Sequence[ProjectPackage], image: _ImagePackages, repo
 
 def questionable_packages(
     resolution: Resolution,
-    files: Iterable[pylock.LockedFile] | Iterable[Package],
+    files: Iterable[Package],
     are_related: Callable[[Sequence[str]], bool],
 ) -> Iterator[str]:
     """Yield packages that an image may not need: for GPUs that it does not use, or a library twice.
@@ -452,7 +452,7 @@ def questionable_packages(
 def _are_related(
     requirements: Requirements,
     image: _ImagePackages,
-    files: Iterable[pylock.LockedFile],
+    files: Iterable[Package],
     names: Sequence[str],
 ) -> bool:
     """Return whether one of several locked packages requires another one; True if this is unknown."""
@@ -465,7 +465,7 @@ def _are_related(
         return True
 
 
-def source_distributions(files: Iterable[pylock.LockedFile]) -> Iterator[str]:
+def source_distributions(files: Iterable[Package]) -> Iterator[str]:
     """Yield a text about packages without a wheel, which a build compiles."""
     if names := [file.name for file in files if not file.file.endswith(".whl")]:
         yield f"locked as a source distribution, which the build compiles: {', '.join(names)}"
@@ -480,7 +480,7 @@ def _relative(origin: str, directory: Path) -> str:
 
 def _resolved(
     requirements: Requirements, before: Sequence[Package], image: _ImagePackages, report: Reporter
-) -> tuple[tuple[pylock.LockedFile, ...], tuple[Package, ...]]:
+) -> tuple[tuple[Package, ...], tuple[Package, ...]]:
     """Return the files to lock, and the wheels of components that requirements need."""
     locked = [f"{package.name}=={package.version}" for package in image.locked.values()]
     contained = {normal_name(package.name) for package in image.contained}
@@ -542,7 +542,7 @@ def _closure(
     pins: Sequence[str],
     image: _ImagePackages,
     preferred: Sequence[Package] = (),
-) -> tuple[tuple[pylock.LockedFile, ...], tuple[Package, ...]]:
+) -> tuple[tuple[Package, ...], tuple[Package, ...]]:
     """Return the files of requirements and what they depend on, and the wheels of components among these.
 
     Where several versions fit, a `preferred` package keeps its version.
@@ -560,7 +560,7 @@ def _closure(
     return files, tuple(package for package in used if normal_name(package.name) in image.wheels)
 
 
-def _check_hashes(requirements: Requirements, files: Iterable[pylock.LockedFile]) -> None:
+def _check_hashes(requirements: Requirements, files: Iterable[Package]) -> None:
     """Raise RecipeError if a requirement does not allow the file that was chosen for it."""
     sha256 = {file.name: file.sha256 for file in files}
     problems = Problems()

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
+from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import BuildError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock import build_backend, locked_base
-from bakehouse.lock.python import Index, LockedFile, Metadata, RunBackend, resolve
+from bakehouse.lock.python import Index, Metadata, RunBackend, resolve
 from bakehouse.plan.workspace import open_workspace
 from tests.support.errors import error_text, refusal
 from tests.support.sdists import WITNESS, hostile, sdist
@@ -36,7 +37,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
 def states(*requires: str, name: str = "bad", version: str = "1.0") -> RunBackend:
     """A build backend that ran elsewhere."""
 
-    def run(requirement: str, file: LockedFile, index: Index) -> Metadata:
+    def run(requirement: str, file: Package, index: Index) -> Metadata:
         assert file.file == "bad-1.0.tar.gz"
         return Metadata(name, version, requires, "")
 
@@ -168,8 +169,8 @@ def test_metadata_of_a_package_that_is_built_with_a_framework_is_read_from_the_a
         "pyproject.toml": BUILT_WITH_TORCH,
     }
     archive = sdist(tmp_path, "bad", "1.0", files)
-    file = LockedFile(
-        "bad", "1.0", archive.name, sha256(archive), archive.stat().st_size, origin=archive.as_uri()
+    file = Package(
+        "bad", "1.0", sha256(archive), archive.name, archive.stat().st_size, origin=archive.as_uri()
     )
     reports: list[str] = []
     backends = build_backend.Backends(open_workspace(HOME), reports.append, lambda _: None)
@@ -205,7 +206,7 @@ def test_a_backend_runs_if_the_archive_states_no_requirements(
         "pyproject.toml": BUILT_WITH_TORCH,
     }
     archive = sdist(tmp_path, "bad", "1.0", files)
-    file = LockedFile("bad", "1.0", archive.name, sha256(archive), 1, origin=archive.as_uri())
+    file = Package("bad", "1.0", sha256(archive), archive.name, 1, origin=archive.as_uri())
     monkeypatch.setattr(locked_base, "ensure_with", started)
     backends = build_backend.Backends(open_workspace(HOME), lambda _: None, lambda _: None)
 
@@ -231,7 +232,7 @@ def test_a_backend_runs_once_for_all_later_locks(
     project = replace(workspace.project, cache_directory=tmp_path / "files")
 
     def metadata() -> Metadata:
-        file = LockedFile("bad", "1.0", archive.name, sha256(archive), 1, origin=archive.as_uri())
+        file = Package("bad", "1.0", sha256(archive), archive.name, 1, origin=archive.as_uri())
         backends = build_backend.Backends(replace(workspace, project=project), lambda _: None, lambda _: None)
         return backends.run("bad==1.0", file, index)
 

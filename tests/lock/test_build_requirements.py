@@ -11,12 +11,12 @@ from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import BuildError, ConflictError, Location, Problems
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock import build_requirements
-from bakehouse.lock.python import Index, LockedFile, Metadata, lock_text
+from bakehouse.lock.python import Index, Metadata, lock_text
 from tests.support.errors import error_text, raised, refusal
 from tests.support.wheels import sha256, wheel
 
 SHA = "0123456789abcdef" * 4
-SDIST = LockedFile("own", "1.0", "own-1.0.tar.gz", SHA, 5)
+SDIST = Package("own", "1.0", SHA, "own-1.0.tar.gz", 5)
 SPOT = Location(Path("locks/pytorch.txt"), 1, 1)
 
 
@@ -34,7 +34,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def index(wheels: Path, *requires: str) -> Index:
     """An index, and a build backend that asks for build requirements."""
 
-    def run(requirement: str, file: LockedFile, index: Index) -> Metadata:
+    def run(requirement: str, file: Package, index: Index) -> Metadata:
         assert requirement == "own==1.0"
         return Metadata("own", "1.0", (), "", requires)
 
@@ -48,7 +48,7 @@ def package(name: str, version: str) -> Package:
 def locked(
     own: Index,
     *installed: Package,
-    others: tuple[LockedFile, ...] = (),
+    others: tuple[Package, ...] = (),
     known: Mapping[str, tuple[Package, ...]] | None = None,
     undeclared: tuple[str, ...] = (),
 ) -> list[str] | None:
@@ -75,7 +75,7 @@ def test_a_package_of_a_component_is_not_locked_again(wheels: Path) -> None:
 
 
 def test_the_version_of_the_image_is_taken_if_it_fits(wheels: Path) -> None:
-    numpy = LockedFile("numpy", "1.0", "numpy-1.0-py3-none-any.whl", SHA, 5)
+    numpy = Package("numpy", "1.0", SHA, "numpy-1.0-py3-none-any.whl", 5)
 
     assert locked(index(wheels, "numpy"), others=(numpy,)) == ["numpy==1.0"]
     assert locked(index(wheels, "numpy>=2"), others=(numpy,)) == ["numpy==2.0"]
@@ -122,7 +122,7 @@ def test_without_an_engine_they_stay_unknown(wheels: Path) -> None:
 def test_a_lock_has_them_below_the_source_distribution(tmp_path: Path, wheels: Path) -> None:
     file = wheels / "setuptools-2.0-py3-none-any.whl"
     size = file.stat().st_size
-    tool = LockedFile("setuptools", "2.0", file.name, sha256(file), size)
+    tool = Package("setuptools", "2.0", sha256(file), file.name, size)
     plain = replace(SDIST, name="plain", file="plain-1.0.tar.gz", sha256="f" * 64, build=())
     other = replace(SDIST, name="other", file="other-1.0.tar.gz", sha256="e" * 64)
     path = tmp_path / "own.lock"

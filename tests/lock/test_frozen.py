@@ -6,6 +6,7 @@ from types import ModuleType
 import pytest
 
 from bakehouse.catalog.project import HOME
+from bakehouse.catalog.python_lock import Package
 from bakehouse.lock import locking, python
 from bakehouse.plan.planner import make_plan
 from tests.support.requirements_locks import locked_heading
@@ -129,7 +130,7 @@ def test_a_lock_is_made_for_the_bases_version_and_without_it(
     ) -> object:
         calls.append((requirements, constraints, index.python_version, installed, without))
         names = ["peft"] if without else ["nvidia-nccl-cu12", "peft", "torch"]
-        files = [python.LockedFile(name, "1", f"{name}-1-py3-none-any.whl", "ab" * 32, 1) for name in names]
+        files = [Package(name, "1", "ab" * 32, f"{name}-1-py3-none-any.whl", 1) for name in names]
         return tuple(files), ()
 
     monkeypatch.setattr(python, "resolve_beside", resolve_beside)

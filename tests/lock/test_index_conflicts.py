@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.python_lock import locked_sums
+from bakehouse.catalog.python_lock import Package, locked_sums
 from bakehouse.errors import BuildError
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.lock.python import Index, LockedFile, lock_text, resolve
+from bakehouse.lock.python import Index, lock_text, resolve
 from tests.support.errors import refusal
 from tests.support.file_server import FileServer, serving
 from tests.support.index_server import metadata, put_index, wheel_file
@@ -58,7 +58,7 @@ def locked_before(directory: Path, file: dict[str, object]) -> frozenset[str]:
     name = str(file["filename"])
     sha256 = hashlib.sha256(name.encode()).hexdigest()
     lock = directory / "requirements.txt.lock"
-    lock.write_text(lock_text("# of x", [LockedFile("ours", name.split("-")[1], name, sha256, 1000)]))
+    lock.write_text(lock_text("# of x", [Package("ours", name.split("-")[1], sha256, name, 1000)]))
     return locked_sums(lock)
 
 

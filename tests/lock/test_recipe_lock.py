@@ -10,7 +10,6 @@ from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.requirements_file import RequiredPackage, Requirements
 from bakehouse.errors import Location, RecipeError
 from bakehouse.lock import recipe_lock
-from bakehouse.lock.python import LockedFile
 
 HERE = Location(Path("component.txt"), 1, 1)
 LOCKED = {name: Package(name, "1.0", "ab" * 32, f"{name}.whl", 10, HERE) for name in ("first", "second")}
@@ -47,7 +46,7 @@ def test_hashes_of_a_package_that_a_component_installs_are_not_compared() -> Non
 
 
 def test_a_file_with_another_hash_than_the_requirement_s_is_refused() -> None:
-    chosen = LockedFile("first", "1.0", "first-1.0-py3-none-any.whl", "cd" * 32, 10)
+    chosen = Package("first", "1.0", "cd" * 32, "first-1.0-py3-none-any.whl", 10)
 
     with pytest.raises(RecipeError, match="none of the hashes of `first` is that of the file for this image"):
         recipe_lock._check_hashes(REQUIRED, (chosen,))

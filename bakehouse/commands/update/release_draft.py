@@ -398,7 +398,7 @@ class ReleaseDrafter:
         variant: Variant,
         index: pylock.Index,
         preferred: Mapping[str, tuple[Package, ...]],
-    ) -> tuple[Path | None, str, tuple[pylock.LockedFile, ...]]:
+    ) -> tuple[Path | None, str, tuple[Package, ...]]:
         """Return the path, the text and the files of the lock of a variant.
 
         `preferred` has the packages that other components lock, by Python version.
@@ -431,7 +431,7 @@ class ReleaseDrafter:
             if component and component.upstream:
                 yield from component.upstream.projects
 
-    def _compare(self, files: Iterable[pylock.LockedFile]) -> None:
+    def _compare(self, files: Iterable[Package]) -> None:
         """Raise if a locked file is not the one of the page that was read first."""
         listed = {link.file: link.sha256 for links in self._release.files.values() for link in links}
         for file in files:
@@ -639,7 +639,7 @@ def _short(part: str) -> str:
     return f"{match[1]}{match[2]}" if match else part.strip()
 
 
-def _provided(pattern: str, files: Iterable[pylock.LockedFile]) -> str:
+def _provided(pattern: str, files: Iterable[Package]) -> str:
     versions = {file.version for file in files if fnmatchcase(canonicalize_name(file.name), pattern)}
     if not versions:
         reason = f"leaves out `{pattern}`, by which its contents are known"
