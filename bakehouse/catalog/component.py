@@ -96,6 +96,8 @@ class Incompatibility:
     location: Location
     content: str = ""
     """Content of a base that causes it, such as `efa 1.49.0`; empty if the component itself does."""
+    is_unconfirmed: bool = False
+    """Its confidence is low."""
 
 
 @dataclass(frozen=True, slots=True)

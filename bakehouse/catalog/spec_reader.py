@@ -227,7 +227,8 @@ def _conflicts(fields: Fields) -> tuple[Incompatibility, ...]:
         severity = child.choice("severity", _SEVERITIES, "warning" if confidence == "low" else "error")
         child.finish()
         is_error = severity == "error"
-        conflicts.append(Incompatibility(parts, reason, source, is_error, child.place("reason")))
+        place, is_low = child.place("reason"), confidence == "low"
+        conflicts.append(Incompatibility(parts, reason, source, is_error, place, is_unconfirmed=is_low))
     return tuple(conflicts)
 
 

@@ -76,7 +76,8 @@ def warning_text(candidate: Candidate, incompatibility: Incompatibility, targets
     """Return an incompatibility of a component in an image that is not refused."""
     others = " and ".join(part_text(part, targets) for part in incompatibility.parts)
     joint = "and" if incompatibility.content else "with"
-    return f"{owner_text(candidate, incompatibility)} {joint} {others}: {incompatibility.reason}"
+    report = "reported, but not confirmed: " if incompatibility.is_unconfirmed else ""
+    return f"{owner_text(candidate, incompatibility)} {joint} {others}: {report}{incompatibility.reason}"
 
 
 def absent_parts(candidate: Candidate, incompatibility: Incompatibility, resolution: Resolution) -> list[str]:

@@ -33,6 +33,13 @@ def test_a_fact_against_an_image_is_found() -> None:
     assert [*known("mpi-cpu").against("2026-06-10")] == []
 
 
+def test_a_problem_of_low_confidence_is_worded_as_one() -> None:
+    texts = [
+        known(f"pytorch-2.1{name}-extended").problems[0][0] for name in ("2-cu130-py312", "0-cu130-py313")
+    ]
+    assert ["reported, but not confirmed" in text for text in texts] == [True, False]
+
+
 def test_few_images_are_recommended_and_all_others_are_the_archive() -> None:
     assert 15 <= len(RECOMMENDED) <= 45
     assert {recipes()[name].purpose for name in RECOMMENDED} <= {*PURPOSES}
