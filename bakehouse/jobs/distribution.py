@@ -496,7 +496,12 @@ def check_keras(
     """Warn of a strategy with which `fit` of the image's Keras does not train."""
     fact = legacy_keras()
     is_old = not numbers(tensorflow) or is_below(tensorflow, numbers(fact.since))
-    if launcher not in fact.strategies or hosts == 1 or is_old or environment.get(fact.variable) == "1":
+    if (
+        launcher not in fact.strategies
+        or hosts == 1
+        or is_old
+        or environment.get(fact.variable) in fact.values
+    ):
         return
     release = ".".join(map(str, numbers(tensorflow)))
     findings.add(

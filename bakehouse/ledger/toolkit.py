@@ -83,7 +83,8 @@ class LegacyKeras:
     since: str
     """First release of TensorFlow."""
     variable: str
-    """Environment variable that selects the older Keras with the value 1."""
+    """Environment variable that selects the older Keras with one of `values`."""
+    values: tuple[str, ...]
     message: str
     """It can contain `{strategy}`."""
     hint: str
@@ -97,8 +98,9 @@ def legacy_keras() -> LegacyKeras:
     problems = Problems()
     table = Fields(yaml_reader.load(path), f"`{path.name}`", problems)
     table.text("source", required=True)
-    texts = (table.text(key, required=True) for key in ("since", "variable", "message", "hint"))
-    fact = LegacyKeras(table.texts("strategies"), *texts)
+    since, variable = table.text("since", required=True), table.text("variable", required=True)
+    texts = (table.text("message", required=True), table.text("hint", required=True))
+    fact = LegacyKeras(table.texts("strategies"), since, variable, table.texts("values"), *texts)
     table.finish()
     problems.raise_as(RecipeError)
     return fact

@@ -720,6 +720,8 @@ def test_model_parallel_hyperparameters(parameters: Mapping[str, Any], messages:
         ("2.21.0", 2, {}, True),
         ("2.16.1", 2, {"TF_USE_LEGACY_KERAS": "0"}, True),
         ("2.16.1", 2, {"TF_USE_LEGACY_KERAS": "1"}, False),
+        ("2.16.1", 2, {"TF_USE_LEGACY_KERAS": "True"}, False),
+        ("2.16.1", 2, {"TF_USE_LEGACY_KERAS": "yes"}, True),
         ("2.15.1", 2, {}, False),
         ("2.21.0", 1, {}, False),
         ("", 2, {}, False),

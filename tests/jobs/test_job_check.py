@@ -126,7 +126,7 @@ def test_no_rule_refuses_a_job_for_what_an_unknown_image_may_have(workspace: Wor
 
     for setting, name, sdk in product(settings, types, ("", "v2", "v3")):
         job = JobSpec(instance_type=name, instance_count=2, sdk=sdk, **setting)
-        # One image that the job is valid for shows that the settings alone are no mistake
+        # One image that the job is valid for shows that its settings alone are valid
         if any(not answer(image, job) for image in known):
             assert not answer(unknown, job), job
 

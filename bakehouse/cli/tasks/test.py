@@ -232,6 +232,7 @@ def run_training_job(
     """
     from bakehouse.cli import job_options
     from bakehouse.cluster import job_report, log_stream
+    from bakehouse.cluster.failure import LogContext, find_cause
     from bakehouse.cluster.job import TrainingJob
     from bakehouse.jobs.given_job import read_job, require_job
     from bakehouse.pipeline import run as pipeline
@@ -240,6 +241,12 @@ def run_training_job(
     workspace = open_project(image)
     given = read_job(workspace, image, job, line)
     require_job(given, "run")
+    reason = str(given.file.answer.get("FailureReason") or "") if given.file else ""
+    cause = find_cause(reason, LogContext("the host"))
+    if reason:
+        report(f"the job failed on SageMaker: {cause.message if cause else reason}")
+    if cause and cause.hint:
+        report(f"hint: {cause.hint}")
     seconds = job_arguments.given(stop_after)
     ids = job_arguments.gpu_ids(gpus)
     faults = TrainingJob(
@@ -255,6 +262,10 @@ def run_training_job(
     listen = functools.partial(log_stream.open_log_stream, write=report, colour=colour, verbose=verbose)
     result = pipeline.run_job(workspace, given.image, request, report, listen)
     show(job_report.as_json(result) if json else job_report.text(result))
+    if reason:
+        here = result.cause or "the job completed"
+        is_same = cause is not None and cause.message == result.cause
+        report("the failure was reproduced" if is_same else f"the failure was not reproduced: here, {here}")
     if not result.passed:
         raise Exit(code=SmokeError.exit_code)
 
