@@ -11,7 +11,7 @@ import pytest
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.progress import Mode, Progress
-from bakehouse.errors import BuildError, EngineError
+from bakehouse.errors import EngineError
 from bakehouse.pipeline.build import build
 from bakehouse.pipeline.publish import push, release
 from bakehouse.pipeline.smoke import SmokeOptions
@@ -104,19 +104,6 @@ def test_changed_wheels_and_code_give_the_image_of_buildkit(project: Path) -> No
     by_buildkit, report = built(project)
     assert "without a build step" not in report
     assert (by_buildkit.stored, by_buildkit.digest) == (composed.stored, composed.digest)
-
-
-def test_a_wheel_that_differs_from_its_lock_is_an_error(project: Path) -> None:
-    built(project)
-    lock = project / "recipes/images/own.lock"
-    lock.write_text(lock.read_text().replace("changes==1.0", "changes==1.1"))
-
-    with pytest.raises(BuildError) as caught:
-        built(project)
-
-    assert caught.value.diagnostics[0].message == (
-        "a wheel cannot be installed: changes-1.0-py3-none-any.whl contains version 1.0, but 1.1 is locked"
-    )
 
 
 def refusal(project: Path, options: PublishOptions) -> str:

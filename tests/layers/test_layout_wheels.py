@@ -224,6 +224,13 @@ def test_a_wheel_is_refused(
     assert str(caught.value).startswith(f"demo-1.0-py3-none-any.whl {message}")
 
 
+def test_another_version_than_the_locked_one_is_refused(tmp_path: Path, script: ModuleType) -> None:
+    wheel = script.Wheel(write_wheel(tmp_path), script.Place("/opt/venv", PYTHON, ()))
+    script.check_version(wheel, "1.0.0")
+    with pytest.raises(script.LayoutError, match=r"contains version 1\.0, but 1\.1 is locked"):
+        script.check_version(wheel, "1.1")
+
+
 def test_a_file_that_differs_from_its_record_is_refused(tmp_path: Path, script: ModuleType) -> None:
     wheel = write_wheel(tmp_path, record={"demo.py": f"sha256={'A' * 43}"})
     laid_out = script.Wheel(wheel, script.Place("/opt/venv", PYTHON, ()))

@@ -64,16 +64,10 @@ def test_small_wheels_and_byte_code_of_a_component_are_a_layer_each() -> None:
     image = Tree(HOME / "recipes").plan("pytorch-cpu").images[0]
     stages = {stage.name: stage for stage in image.stages}
 
-    assert stages["pytorch"].copied == (
-        "files/pytorch~torch/",
-        "files/pytorch~small_1/",
-        "byte-code/pytorch~modules/",
-    )
-    assert stages["open-mpi"].copied == ("",)
-    assert (
-        b"# layer pytorch~torch pytorch~modules\n# wheel torch\n"
-        in stages["pytorch"].inputs[stages["pytorch"].requirements]
-    )
+    copied = " ".join(stages["pytorch"].copied)
+    assert copied == "files/pytorch~torch/ files/pytorch~small_1/ byte-code/pytorch~modules/"
+    listed = stages["pytorch"].inputs[stages["pytorch"].requirements]
+    assert listed.startswith(b"# layer pytorch~torch pytorch~modules\n# wheel torch\n")
 
 
 def test_no_image_has_more_than_60_layers_above_its_base() -> None:
