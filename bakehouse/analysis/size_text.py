@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from bakehouse.analysis.fleet_sizes import FleetSize
 from bakehouse.analysis.sizes import ImageSize, TrimSize
 from bakehouse.util.format import format_bytes, format_count, format_table
 from bakehouse.util.terminal import clip
@@ -92,13 +91,9 @@ def _trims(trims: Sequence[TrimSize]) -> str:
     return _block("trim", "removed, or removable with `trim`, unpacked", rows, "lrrl")
 
 
-def _more(count: int, limit: int) -> str:
-    return f"  and {count - limit:,} more\n" if count > limit else ""
-
-
-def fleet(sizes: Sequence[ImageSize], shared: FleetSize, limit: int) -> str:
-    """Return the sizes of several images and of the layers that they share."""
-    images = [
+def table(sizes: Sequence[ImageSize]) -> str:
+    """Return a line for each of several images."""
+    rows = [
         (
             size.image,
             format_bytes(size.stored),
@@ -107,46 +102,10 @@ def fleet(sizes: Sequence[ImageSize], shared: FleetSize, limit: int) -> str:
         )
         for size in sizes
     ]
-    common = [layer for layer in shared.layers if len(layer.images) == len(sizes)]
-    layers = [
-        (
-            f"{len(layer.images)} images",
-            layer.layer.owner,
-            layer.layer.digest[:19],
-            format_bytes(layer.layer.stored),
-            format_bytes(layer.layer.unpacked),
-            _few(layer.images) if len(layer.images) < len(sizes) else "all",
-        )
-        for layer in shared.layers[:limit]
-    ]
-    share = shared.once_stored / shared.all_stored if shared.all_stored else 1.0
-    return "\n".join(
-        (
-            _block("image", "as pushed, unpacked", images, "lrrr"),
-            f"all layers of all images: {format_bytes(shared.all_stored)} as pushed, "
-            f"{format_bytes(shared.all_unpacked)} unpacked\n"
-            f"each layer once: {format_bytes(shared.once_stored)} as pushed ({share:.0%}), "
-            f"{format_bytes(shared.once_unpacked)} unpacked\n"
-            f"in every image: {format_count(len(common), 'layer')}, "
-            f"{format_bytes(sum(layer.layer.stored for layer in common))} as pushed\n",
-            _block("layer", "as pushed, unpacked", layers, "rllrrl") + _more(len(shared.layers), limit),
-        )
-    )
+    return _block("image", "as pushed, unpacked", rows, "lrrr")
 
 
-def _few(names: Sequence[str]) -> str:
-    text = ", ".join(names[:_MAX_NAMES])
-    return text if len(names) <= _MAX_NAMES else f"{text} and {len(names) - _MAX_NAMES} more"
-
-
-def as_json(
-    sizes: Sequence[ImageSize],
-    shared: FleetSize | None,
-    limit: int,
-) -> str:
-    """Return everything as one JSON object; lists of files and directories have `limit` items."""
-    document = {
-        "images": [asdict(replace(size, folders=size.folders[:limit])) for size in sizes],
-        "fleet": asdict(shared) if shared else None,
-    }
-    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+def as_json(sizes: Sequence[ImageSize], limit: int) -> str:
+    """Return everything as one JSON object; lists of directories have `limit` items."""
+    images = [asdict(replace(size, folders=size.folders[:limit])) for size in sizes]
+    return json.dumps({"images": images}, indent=2, sort_keys=True) + "\n"

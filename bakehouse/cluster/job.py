@@ -150,10 +150,6 @@ class TrainingJob:
         ids = self.gpu_ids or numbered_gpus(self.gpus)
         return ids[sum(counts[:index]) : sum(counts[: index + 1])]
 
-    def hosts_of(self, name: str) -> tuple[str, ...]:
-        """Return the hosts of a group, or the host of that name."""
-        return self.hosts_by_group.get(name) or tuple(host for host in self.host_names if host == name)
-
     def directories_of(self, host: str) -> dict[str, str]:
         """Return the directories that a host gets as channels."""
         group = self.group_of(host).name

@@ -5,7 +5,6 @@ The package `dockerfile-parse` does not read here-documents, and the package `do
 
 import json
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -34,10 +33,6 @@ class Instruction:
     """Contents of here-documents."""
     bodies: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """The same byte for byte, with all line ends."""
-    starts: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
-    """Offsets in the text where a line starts, with the number of the line."""
-    heredoc_lines: tuple[int, ...] = field(default=(), compare=False, repr=False)
-    """Number of the first line of each here-document."""
     escape: str = field(default="\\", compare=False, repr=False)
     """The character that `# escape` selects."""
 
@@ -53,11 +48,6 @@ class Instruction:
                 return tuple(words)
         return None
 
-    def line_at(self, offset: int) -> int:
-        """Return the number of the line that contains a character of the text."""
-        index = bisect_right(self.starts, (offset, 1 << 62)) - 1
-        return self.starts[index][1] if index >= 0 else self.line
-
 
 def instructions(text: str) -> Iterator[Instruction]:
     """Yield the instructions of a Dockerfile. Continued lines are joined; comments are skipped."""
@@ -72,14 +62,12 @@ def instructions(text: str) -> Iterator[Instruction]:
             number += 1
             continue
         joined = ""
-        starts: list[tuple[int, int]] = []
         while number < len(lines):
             line = lines[number].removesuffix("\r")
             number += 1
             if joined and _is_comment(line):
                 # Empty lines and comments do not end an instruction.
                 continue
-            starts.append((len(joined), number))
             cut = ends.search(line)
             joined += line[: cut.start()] if cut else line
             if not cut:
@@ -98,12 +86,10 @@ def instructions(text: str) -> Iterator[Instruction]:
         rest = joined[start:].rstrip()
         heredocs: list[str] = []
         bodies: list[str] = []
-        heredoc_lines: list[int] = []
         marks = [_HEREDOC.fullmatch(word[0]) for word in WORD.finditer(rest)] if "<<" in rest else []
         for mark in marks if keyword in _WITH_HEREDOCS else ():
             if mark is None:
                 continue
-            heredoc_lines.append(number + 1)
             content: list[str] = []
             start, stop = number, len(lines)
             while number < len(lines):
@@ -116,8 +102,6 @@ def instructions(text: str) -> Iterator[Instruction]:
                 content.append(line)
             heredocs.append("\n".join(content))
             bodies.append("".join(f"{line}\n" for line in lines[start:stop]))
-        moved = [(max(offset - start, 0), line) for offset, line in starts if offset <= start + len(rest)]
-        kept = dict(moved)
         yield Instruction(
             first + 1,
             keyword,
@@ -125,8 +109,6 @@ def instructions(text: str) -> Iterator[Instruction]:
             tuple(flags),
             tuple(heredocs),
             tuple(bodies),
-            tuple(sorted(kept.items())),
-            tuple(heredoc_lines),
             escape,
         )
 

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 from bakehouse.analysis import size_text as size_tables
-from bakehouse.analysis.fleet_sizes import fleet_size
 from bakehouse.analysis.sizes import (
     DirectorySize,
     FileKind,
@@ -56,25 +55,16 @@ def test_one_image() -> None:
 def test_several_images() -> None:
     sizes = [SMALL, LARGE, OTHER]
 
-    assert size_tables.fleet(sizes, fleet_size(sizes), 2) == (
+    assert size_tables.table(sizes) == (
         "image: as pushed, unpacked\n"
         "  small   65 bytes  195 bytes  2 layers\n"
         "  large  260 bytes  780 bytes  2 layers\n"
         "  other  270 bytes  810 bytes  3 layers\n"
-        "\n"
-        "all layers of all images: 595 bytes as pushed, 2 kB unpacked\n"
-        "each layer once: 275 bytes as pushed (46%), 825 bytes unpacked\n"
-        "in every image: 1 layer, 60 bytes as pushed\n"
-        "\n"
-        "layer: as pushed, unpacked\n"
-        "  2 images  torch   sha256:torch  200 bytes  600 bytes  large, other\n"
-        "  3 images  debian  sha256:base    60 bytes  180 bytes  all\n"
-        "  and 2 more\n"
     )
 
 
 def test_programs_get_everything_with_lists_cut_to_what_was_asked_for() -> None:
-    document = json.loads(size_tables.as_json([SIZE], None, 1))
+    document = json.loads(size_tables.as_json([SIZE], 1))
 
     [image] = document["images"]
     assert image["parts"][0] == {
@@ -84,7 +74,6 @@ def test_programs_get_everything_with_lists_cut_to_what_was_asked_for() -> None:
         "unpacked": 1_699_535_721,
     }
     assert [len(image[name]) for name in ("layers", "folders")] == [2, 1]
-    assert document["fleet"] is None
 
 
 def test_what_trimming_took_and_could_take() -> None:

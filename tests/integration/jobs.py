@@ -68,7 +68,9 @@ def run(workspace: Workspace, name: str, case: Case) -> JobReport:
         stop_grace=case.stop_grace,
         volume_bytes=case.room,
     )
-    job = replace(job, kills={job.hosts_of(name)[0]: at for name, at in case.kills.items()})
+    job = replace(
+        job, kills={(job.hosts_by_group.get(name) or (name,))[0]: at for name, at in case.kills.items()}
+    )
     request = RunRequest(job, case.source, case.distribution, case.sdk, case.processes)
     return run_job(workspace, case.image, request)
 
