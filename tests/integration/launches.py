@@ -11,13 +11,11 @@ LAUNCHES = {
         EXAMPLES / "torch-ddp",
         groups=homogeneous(2),
         distribution={"torch_distributed": {"enabled": True}},
-        is_daily=True,
     ),
     "mpi": Case(
         source=EXAMPLES / "mpi",
         groups=homogeneous(2),
         distribution={"mpi": {"enabled": True, "processes_per_host": 2}},
-        is_daily=True,
     ),
     "sdk-v3-torchrun": Case(
         "pytorch-cpu",
@@ -105,7 +103,6 @@ PYTORCH_LAUNCHES = {
         DATA_AND_DNN,
         hyperparameters={**SMALL, "steps": 1_000_000},
         kills={"data": " trains\n"},
-        is_daily=True,
     ),
     "smddp-two-hosts": Case(
         STUBS,
@@ -129,7 +126,7 @@ PYTORCH_LAUNCHES = {
         distribution=TORCHRUN,
         processes=2,
     ),
-    "fsdp": Case("pytorch-cpu", EXAMPLES / "fsdp", distribution=TORCHRUN, processes=2, is_daily=True),
+    "fsdp": Case("pytorch-cpu", EXAMPLES / "fsdp", distribution=TORCHRUN, processes=2),
     "torch-ddp-one-host": Case("pytorch-cpu", EXAMPLES / "torch-ddp", distribution=TORCHRUN, processes=2),
     "dali": Case("pytorch-dali-cpu", EXAMPLES / "dali"),
     "smddp": Case(
@@ -158,7 +155,6 @@ PYTORCH_LAUNCHES = {
             "smdistributed": {"modelparallel": {"enabled": True, "parameters": SMP}},
             "mpi": {"enabled": True, "processes_per_host": 2},
         },
-        is_daily=True,
     ),
     "smp-2": Case(
         STUBS,

@@ -117,12 +117,14 @@ def mentioning(text: str) -> list[str]:
     return [line for line in commands if text in line]
 
 
+# `test_apt_locking` makes a base on this engine each day.
+@pytest.mark.release
 @pytest.mark.skipif(os.geteuid() != 0, reason="a second engine needs root")
 @pytest.mark.parametrize(
     ("store", "user"),
     [
         pytest.param("overlay2", 12345, id="overlay2, ordinary user"),
-        pytest.param("containerd", 0, id="containerd, root", marks=pytest.mark.release),
+        pytest.param("containerd", 0, id="containerd, root"),
     ],
 )
 def test_other_engines_hosts_and_users_give_the_same_digest(store: str, user: int) -> None:
@@ -165,6 +167,7 @@ def test_a_remote_builder_gives_the_same_digest(
     assert inspected(reference)["RootFS"] == expected["RootFS"]
 
 
+@pytest.mark.release
 def test_a_missing_dependency_makes_no_base(reference: str, tmp_path: Path) -> None:
     whole = base(reference=reference)
     part = replace(whole, debs=tuple(deb for deb in whole.debs if deb.name != "media-types"))

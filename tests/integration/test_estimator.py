@@ -4,7 +4,7 @@ import contextlib
 import io
 import json
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -254,12 +254,28 @@ OPTIONS: dict[str, list[Any]] = {
 }
 """Options of jobs. Each possible pair of their values is in a job of `pairs`."""
 CASES = {**OF_VERSION_3, **OF_VERSION_2, **ASKED, **REQUESTS, **OF_SOURCE}
+DAILY = {
+    *(*OF_VERSION_3, *REQUESTS, "mpi", "mirrored", "smddp", "compiled"),
+    *("torchrun-v2", "baked-v2", "channels-v2", "smp2-v2", "more-v2"),
+    *("source-resnet50-in-groups-v2", "source-mnist-in-groups-v3"),
+    *("source-torchrun-v3", "source-parameter-servers-v2"),
+}
+"""Jobs that `./bake test` sends; `./bake test --release` sends all."""
 GUIDE = HOME / "docs/how-to/launch-jobs.md"
 RUN = text_of(__file__, "run")
-DAILY_PAIRS = 12
+DAILY_PAIRS = 6
 """Pairs of options of the daily test; the first ones have the most new pairs."""
 GENERIC, GUIDED = "generic", "guided"
 """An estimator that is not one of ours, and a job with the settings of the guide."""
+
+
+def each(names: Iterable[str], argument: str = "name", suffix: str = "") -> pytest.MarkDecorator:
+    """Parametrize a test with names of cases; `suffix` is that of the case that must be sent."""
+    release = pytest.mark.release
+    return pytest.mark.parametrize(
+        argument,
+        [pytest.param(name, marks=() if f"{name}{suffix}" in DAILY else release) for name in names],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -313,10 +329,13 @@ def print_pairs(directory: Path, pairs: Mapping[str, Mapping[str, Any]]) -> dict
 
 
 @pytest.fixture(scope="module")
-def printed(directory: Path, pairs: Mapping[str, Mapping[str, Any]]) -> dict[str, Snippet]:
+def printed(
+    directory: Path, pairs: Mapping[str, Mapping[str, Any]], pytestconfig: pytest.Config
+) -> dict[str, Snippet]:
     """The code of each case and of some pairs of options, printed next to the training scripts."""
     with contextlib.chdir(directory):
-        code = {name: snippets.snippet(*case) for name, case in CASES.items()}
+        names = CASES if pytestconfig.getoption("--release") else DAILY
+        code = {name: snippets.snippet(*CASES[name]) for name in names}
     return code | print_pairs(directory, dict(islice(pairs.items(), DAILY_PAIRS)))
 
 
@@ -372,14 +391,14 @@ def value_of(text: str) -> Any:
         return text
 
 
-@pytest.mark.parametrize("name", CASES)
+@each(CASES)
 def test_the_job_uses_the_released_image(jobs: dict[str, Any], name: str) -> None:
     job = jobs[name]
     assert job["AlgorithmSpecification"]["TrainingImage"] == CASES[name][0].image_uri
     assert job["RoleArn"] == ROLE
 
 
-@pytest.mark.parametrize("name", CASES)
+@each(CASES)
 def test_the_code_is_for_the_sdk_that_can_start_the_job(printed: dict[str, Snippet], name: str) -> None:
     asked = CASES[name][1].sdk
     assert printed[name].sdk == (asked or ("v3" if name in OF_VERSION_3 else "v2"))
@@ -398,7 +417,7 @@ def settings(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", [name.removesuffix("-v2") for name in ASKED])
+@each([name.removesuffix("-v2") for name in ASKED], suffix="-v2")
 def test_version_3_asks_for_the_job_of_version_2(jobs: dict[str, Any], name: str) -> None:
     assert settings(jobs[name]) == settings(jobs[f"{name}-v2"])
 
@@ -497,7 +516,7 @@ LIBRARIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
+@each(LIBRARIES)
 def test_a_job_uses_the_library_that_its_image_is_for(jobs: dict[str, Any], name: str) -> None:
     parameters = hyperparameters(jobs[name])
     assert {key: parameters[key] for key in LIBRARIES[name]} == LIBRARIES[name]
@@ -524,7 +543,7 @@ GROUPS_ASKED = [
 ]
 
 
-@pytest.mark.parametrize("name", ["groups", "baked-groups", "baked-groups-v2", "request-groups"])
+@each(["groups", "baked-groups", "baked-groups-v2", "request-groups"])
 def test_a_job_with_groups(jobs: dict[str, Any], name: str) -> None:
     assert jobs[name]["ResourceConfig"]["InstanceGroups"] == GROUPS_ASKED
     parameters = hyperparameters(jobs[name])
@@ -532,7 +551,7 @@ def test_a_job_with_groups(jobs: dict[str, Any], name: str) -> None:
     assert parameters["sagemaker_mpi_num_of_processes_per_host"] == 2
 
 
-@pytest.mark.parametrize("case", SOURCE)
+@each(SOURCE, "case")
 def test_a_job_of_the_documents_has_its_hosts_and_launcher(jobs: dict[str, Any], case: str) -> None:
     name, sdk = SOURCE[case]
     job = SOURCE_JOBS[name]
@@ -542,7 +561,7 @@ def test_a_job_of_the_documents_has_its_hosts_and_launcher(jobs: dict[str, Any],
         assert launcher_of(jobs[case], job) == job.hyperparameters
 
 
-@pytest.mark.parametrize("name", ["more", "more-v2"])
+@each(["more", "more-v2"])
 def test_other_settings_of_a_job(jobs: dict[str, Any], name: str) -> None:
     job = jobs[name]
     assert hyperparameters(job)["epochs"] == 3
@@ -550,7 +569,7 @@ def test_other_settings_of_a_job(jobs: dict[str, Any], name: str) -> None:
     assert job["Environment"] == {"A": "b"}
 
 
-@pytest.mark.parametrize("name", ["channels", "channels-v2"])
+@each(["channels", "channels-v2"])
 def test_channels_of_s3_and_of_a_file_system(jobs: dict[str, Any], name: str) -> None:
     images, files = (
         channel
@@ -576,7 +595,7 @@ DRIVEN = {
 }
 
 
-@pytest.mark.parametrize("name", DRIVEN)
+@each(DRIVEN)
 def test_a_trainer_starts_a_driver(jobs: dict[str, Any], aws: Aws, name: str) -> None:
     """Version 3 sends no hyperparameters for a launcher: its drivers are in a channel."""
     job, (driver, distributed) = jobs[name], DRIVEN[name]
@@ -598,12 +617,12 @@ def content(aws: Aws, job: dict[str, Any], channel: str, name: str) -> str:
     return str(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read().decode())
 
 
-@pytest.mark.parametrize("name", ["plain-groups", "plain-groups-v2"])
+@each(["plain-groups", "plain-groups-v2"])
 def test_a_job_without_a_launcher_in_groups(jobs: dict[str, Any], name: str) -> None:
     assert jobs[name]["ResourceConfig"]["InstanceGroups"] == GROUPS_ASKED
 
 
-@pytest.mark.parametrize("name", ["baked", "baked-groups"])
+@each(["baked", "baked-groups"])
 def test_a_trainer_lets_an_image_start_its_own_code(jobs: dict[str, Any], name: str) -> None:
     assert "ContainerEntrypoint" not in jobs[name]["AlgorithmSpecification"]
     assert "InputDataConfig" not in jobs[name]

@@ -11,7 +11,7 @@ from tests.integration.fleet import Fleet
 from tests.integration.jobs import EXAMPLES
 
 STUBS = Path(__file__).with_name("example_stubs")
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.release]
 
 
 def run(fleet: Fleet, script: str, **environment: str) -> str:

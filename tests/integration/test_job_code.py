@@ -17,7 +17,10 @@ pytestmark = pytest.mark.engine
 SCRIPT = text_of(__file__, "script")
 
 
-@pytest.mark.parametrize("launcher", [{}, {"mpi": {"enabled": True, "processes_per_host": 1}}])
+@pytest.mark.parametrize(
+    "launcher",
+    [{}, pytest.param({"mpi": {"enabled": True, "processes_per_host": 1}}, marks=pytest.mark.release)],
+)
 def test_code_reaches_all_hosts_without_a_server(
     workspace: Workspace,
     fleet: object,

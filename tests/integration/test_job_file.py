@@ -41,7 +41,7 @@ ANSWER: dict[str, Any] = {
     "OutputDataConfig": {"KmsKeyId": "", "S3OutputPath": "s3://our-models/"},
     "ResourceConfig": {
         "InstanceGroups": [
-            {"InstanceGroupName": "train", "InstanceType": "ml.c5.2xlarge", "InstanceCount": 2},
+            {"InstanceGroupName": "train", "InstanceType": "ml.c5.2xlarge", "InstanceCount": 1},
         ],
         "VolumeSizeInGB": 30,
     },
@@ -83,8 +83,8 @@ def test_a_failed_job_runs_again_here(here: Path, capsys: pytest.CaptureFixture[
             "lr": "0.10",
             "variable": "as on SageMaker",
             "data": "hello",
-            "hosts": ["algo-1", "algo-2"],
-            "ranks": 4,
+            "hosts": ["algo-1"],
+            "ranks": 2,
             "group": "train",
         }
     ]

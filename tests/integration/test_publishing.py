@@ -201,7 +201,7 @@ def test_a_push_that_stalls_does_not_hold_up_the_others(
     team: ProjectSettings, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "_SLOW_SECONDS", 1.0)
-    monkeypatch.setattr(push, "PushOptions", partial(push.PushOptions, stall=20.0))
+    monkeypatch.setattr(push, "PushOptions", partial(push.PushOptions, stall=6.0))
     registry_proxy.stall("PUT|PATCH", "/mpi-cpu/blobs/uploads/")
     others: list[str] = []
 

@@ -81,13 +81,10 @@ def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
     assert [host.end for host in report.hosts] == ["exit 0"] * len(report.hosts)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("name", "where"),
-    [
-        ("fsdp", "algo-1 holds"),
-        pytest.param("deepspeed", "algo-1 holds", marks=pytest.mark.release),
-        pytest.param("torch-ddp-one-host", "", marks=pytest.mark.release),
-    ],
+    [("fsdp", "algo-1 holds"), ("deepspeed", "algo-1 holds"), ("torch-ddp-one-host", "")],
 )
 def test_torchrun_starts_the_ranks_of_a_host(reports: dict[str, JobReport], name: str, where: str) -> None:
     expected = ["torchrun", "--nnodes", "1", "--nproc_per_node", "2", "train.py"]
@@ -162,6 +159,7 @@ def test_the_first_training_host_saves_the_model(reports: dict[str, JobReport]) 
     assert {group: len(files) for group, files in models.items()} == {"data": 0, "dnn": 1}
 
 
+@pytest.mark.release
 def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:
     report = reports["pytorch-lost"]
     ends = {host.group: host for host in report.hosts}
@@ -224,6 +222,7 @@ def test_pytorchddp_starts_without_the_library(reports: dict[str, JobReport]) ->
     assert "rank 1 of 2 on algo-1, gloo" in log_text(reports["pytorchddp"])
 
 
+@pytest.mark.release
 def test_smp_1_gets_its_parameters_in_ranks_of_mpi(reports: dict[str, JobReport]) -> None:
     report = reports["smp-1"]
     command = launch_command(report)

@@ -109,10 +109,14 @@ CASES = {
     "ends-well": Case(stop_after=20.0),
 }
 
-OF_RELEASES = {"raises-torchrun", "killed-mpi", "port-taken-torchrun", "memory", "exits-3"}
-"""Failures that the others show with another launcher."""
-CASES = {name: replace(case, is_daily=name not in OF_RELEASES) for name, case in CASES.items()}
+DAILY = {
+    *("killed-torchrun", "raises-mpi", "memory-mpi", "port-taken"),
+    *("missing-module", "no-script", "full", "hangs"),
+}
+"""Failures that together have each launcher, and each kind of end."""
+CASES = {name: replace(case, is_daily=name in DAILY) for name, case in CASES.items()}
 
+COMPILE = "run `python -m py_compile train.py`, which finds the error without a job"
 NAMES = "use a host of this job: algo-1; SM_HOSTS lists them"
 MEMORY = "use a larger instance type or a smaller batch"
 PORT_HINT = "use another port, or stop the program on algo-1 that listens on it"
@@ -124,9 +128,6 @@ DISK_HINT = "increase `volume_size` of the job; `bake run` has no limit unless `
 SCRIPT = (
     "set `--entry-point` to a path below `--source-dir`, or below /opt/ml/code if the image contains the code"
 )
-
-
-RELEASE = pytest.mark.release
 
 
 @pytest.fixture(scope="module")
@@ -145,36 +146,30 @@ def reports(
     return run_all(workspace, {name: replace(case, source=sources[name]) for name, case in cases.items()})
 
 
-@pytest.mark.parametrize(
-    ("name", "rank", "host", "cause", "hint"),
-    [
-        ("raises", None, None, "ValueError: no such thing", ""),
-        ("raises-mpi", 3, "algo-2", "ValueError: no such thing", ""),
-        pytest.param("raises-torchrun", 1, "algo-2", "ValueError: no such thing", "", marks=RELEASE),
-        pytest.param("exits-3", None, "algo-1", "the script exited with 3", "", marks=RELEASE),
-        pytest.param("memory", None, "algo-1", "ran out of memory", MEMORY, marks=RELEASE),
-        ("memory-mpi", 1, "algo-1", "ran out of memory", MEMORY),
-        (
-            "syntax",
-            None,
-            "algo-1",
-            "SyntaxError: invalid syntax (train.py, line 1)",
-            "run `python -m py_compile train.py`, which finds the error without a job",
-        ),
-        ("missing-module", None, "algo-1", "ModuleNotFoundError: No module named 'no_such_module'", MODULE),
-        ("no-script", None, "algo-1", "the script /opt/ml/code/trian.py does not exist", SCRIPT),
-        ("port-taken", None, "algo-1", "port 7777 is taken on algo-1", PORT_HINT),
-        pytest.param(
-            "port-taken-torchrun", None, "algo-1", "port 7777 is taken on algo-1", PORT_HINT, marks=RELEASE
-        ),
-        ("no-such-name-mpi", 1, "algo-1", "the name algo-9 can't be resolved", NAMES),
-        ("full", None, "algo-1", "/opt/ml/model is full", DISK_HINT),
-    ],
-)
+FAILURES: dict[str, tuple[int | None, str | None, str, str]] = {
+    "raises": (None, None, "ValueError: no such thing", ""),
+    "raises-mpi": (3, "algo-2", "ValueError: no such thing", ""),
+    "raises-torchrun": (1, "algo-2", "ValueError: no such thing", ""),
+    "exits-3": (None, "algo-1", "the script exited with 3", ""),
+    "memory": (None, "algo-1", "ran out of memory", MEMORY),
+    "memory-mpi": (1, "algo-1", "ran out of memory", MEMORY),
+    "syntax": (None, "algo-1", "SyntaxError: invalid syntax (train.py, line 1)", COMPILE),
+    "missing-module": (None, "algo-1", "ModuleNotFoundError: No module named 'no_such_module'", MODULE),
+    "no-script": (None, "algo-1", "the script /opt/ml/code/trian.py does not exist", SCRIPT),
+    "port-taken": (None, "algo-1", "port 7777 is taken on algo-1", PORT_HINT),
+    "port-taken-torchrun": (None, "algo-1", "port 7777 is taken on algo-1", PORT_HINT),
+    "no-such-name-mpi": (1, "algo-1", "the name algo-9 can't be resolved", NAMES),
+    "full": (None, "algo-1", "/opt/ml/model is full", DISK_HINT),
+}
+"""The rank, the host, the cause and the hint in the report of each job that fails."""
+
+
+@each(CASES, *FAILURES)
 def test_a_failure_is_reported_with_host_rank_cause_hint_and_log(
-    reports: dict[str, JobReport], name: str, rank: int | None, host: str | None, cause: str, hint: str
+    reports: dict[str, JobReport], name: str
 ) -> None:
     report = reports[name]
+    rank, host, cause, hint = FAILURES[name]
 
     assert report.status is Status.FAILED
     assert (report.failed_rank, report.cause, report.hint) == (rank, cause, hint), text(report)
@@ -184,6 +179,7 @@ def test_a_failure_is_reported_with_host_rank_cause_hint_and_log(
     assert report.seconds < CASES[name].deadline
 
 
+@pytest.mark.release
 def test_the_code_that_a_rank_exited_with(reports: dict[str, JobReport]) -> None:
     """Open MPI 4 sometimes loses its own message, and with it the rank."""
     report = reports["exits-3-mpi"]
@@ -192,7 +188,7 @@ def test_the_code_that_a_rank_exited_with(reports: dict[str, JobReport]) -> None
     assert report.cause == "the script exited with 3"
 
 
-@pytest.mark.parametrize("name", ["raises", "syntax", "missing-module"])
+@each(CASES, "raises", "syntax", "missing-module")
 def test_sagemaker_s_own_words_come_first(reports: dict[str, JobReport], name: str) -> None:
     report = reports[name]
 
@@ -212,6 +208,7 @@ def test_a_host_that_is_killed_is_noticed_by_the_other(reports: dict[str, JobRep
     assert f"    algo-1  exit 1, {format_seconds(other.seconds)} later\n" in text(report)
 
 
+@pytest.mark.release
 def test_lines_printed_before_a_kill_are_in_the_log(reports: dict[str, JobReport]) -> None:
     report = reports["prints"]
 
@@ -263,6 +260,7 @@ def test_a_job_that_hangs_ends_at_its_deadline(reports: dict[str, JobReport]) ->
     assert report.hint == "read the log of algo-1, or allow more time with `--timeout`"
 
 
+@pytest.mark.release
 def test_a_stop_reaches_no_script_that_the_toolkit_started(reports: dict[str, JobReport]) -> None:
     """The toolkit is the first process of its host and does not pass on SIGTERM."""
     report = reports["ends-well"]
