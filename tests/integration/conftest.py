@@ -26,21 +26,12 @@ from tests.integration.projects import Project
 from tests.integration.sagemaker_sdk import Aws, moto_for_aws
 from tests.support.programs import install
 
-LONG = (
-    *("test_pytorch_launchers", "test_estimator", "test_estimator_check", "test_projects", "test_pipelines"),
-    *("test_daemon", "test_bootstrap", "test_locking", "test_regions", "test_push", "test_push_faults"),
-    *("test_main_job", "test_run_failures", "test_smoke", "test_tensorflow_launchers"),
-    *("test_mpi_launchers", "test_launchers", "test_size_report", "test_killed_clusters"),
-)
-"""The files of a minute or more, longest first, until `tests/seconds.json` has their seconds."""
 _LONG_SECONDS = 30.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the long files, so that in the end no worker is left alone with one."""
-    recorded = seconds.seconds_of_files(seconds.read(), selftest.ENGINE)
-    names = [f"tests/integration/{name}.py" for name in reversed(LONG)]
-    lengths = recorded or {name: _LONG_SECONDS + number for number, name in enumerate(names)}
+    lengths = seconds.seconds_of_files(seconds.read(), selftest.ENGINE)
     files = {item.nodeid.partition("::")[0] for item in items}
     of_fleet = {item.nodeid.partition("::")[0] for item in items if "fleet" in _fixtures(item)}
     first = max(of_fleet, key=lambda file: lengths.get(file, 0.0), default="")
