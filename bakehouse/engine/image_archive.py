@@ -166,30 +166,15 @@ def instructions(config: bytes, layers: int) -> tuple[str, ...]:
 
 def buffered(chunks: Iterable[bytes], on_progress: OnProgress) -> io.BufferedReader:
     """Return chunks of bytes as a file."""
-    return io.BufferedReader(_Chunks(chunks, on_progress), READ_BYTES)
 
+    def counted() -> Iterator[bytes]:
+        count = 0
+        for chunk in chunks:
+            count += len(chunk)
+            on_progress(count)
+            yield chunk
 
-class _Chunks(io.RawIOBase):
-    def __init__(self, chunks: Iterable[bytes], on_progress: OnProgress) -> None:
-        self._chunks, self._on_progress = iter(chunks), on_progress
-        self._left = memoryview(b"")
-        self._count = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._left:
-            try:
-                self._left = memoryview(next(self._chunks))
-            except StopIteration:
-                return 0
-            self._count += len(self._left)
-            self._on_progress(self._count)
-        size = min(len(buffer), len(self._left))
-        buffer[:size] = self._left[:size]
-        self._left = self._left[size:]
-        return size
+    return archive_reader.as_file(counted())
 
 
 def compression_of(head: bytes) -> Compression | None:

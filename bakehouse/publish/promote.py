@@ -22,7 +22,7 @@ from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import Image
 from bakehouse.publish import ecr_scan
 from bakehouse.publish.attest import Attested, Documents, attach, bundler_of
-from bakehouse.publish.candidate_content import content_of
+from bakehouse.publish.diagnostics import diagnostics_of
 from bakehouse.publish.ecr_scan import Waiting
 from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.published_checks import require_not_expiring, warn_if_newer_release
@@ -33,7 +33,7 @@ from bakehouse.publish.retag import find_release_tag, move_tag, open_repository,
 from bakehouse.publish.tags import PublishedImage, release_day, release_repository
 from bakehouse.registry import destination
 from bakehouse.registry.client import Repository
-from bakehouse.registry.manifest import short
+from bakehouse.registry.manifest import content_id, short
 from bakehouse.registry.registry import Registry
 from bakehouse.trust import policy, signed_report
 from bakehouse.trust.bundle import Statement
@@ -41,6 +41,20 @@ from bakehouse.trust.statements import results_of, signature_of
 from bakehouse.util.directory_handles import repository_around
 from bakehouse.util.oci import ContentId, Digest
 from bakehouse.util.terminal import Reporter
+
+
+def content_of(record: ReleaseRecord, remote: Repository, command: str) -> ContentId:
+    """Return the content ID of a recorded image. Raises PublishError, with the `command` to repeat."""
+    diagnostics = diagnostics_of(record, remote, command)
+    with diagnostics.translate_errors():
+        manifest = remote.manifest(record.digest)
+        if manifest is None:
+            raise diagnostics.candidate_gone()
+        config = remote.blob(manifest.config.digest) if manifest.config else b""
+    try:
+        return content_id(config)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise PublishError(f"`{record.image_uri}` has no configuration of an image") from error
 
 
 def promote_image(

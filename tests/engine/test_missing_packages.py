@@ -2,7 +2,7 @@
 
 import pytest
 
-from bakehouse.engine.missing_packages import advice
+from bakehouse.engine.buildkit_errors import advice
 
 
 @pytest.mark.parametrize(

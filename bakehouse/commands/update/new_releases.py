@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from html.parser import HTMLParser
 from itertools import pairwise
 
 from packaging.metadata import InvalidMetadata, Metadata
@@ -24,7 +25,6 @@ from packaging.version import InvalidVersion, Version
 
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.upstream import VERSION, Upstream
-from bakehouse.commands.update import page_text
 from bakehouse.errors import BuildError, Reason
 from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.simple_index import IndexFile
@@ -32,6 +32,48 @@ from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock.python import marker_environment, python_tags
 from bakehouse.util import git
 from bakehouse.util.terminal import clip, printable
+
+_IS_HTML = re.compile(r"\s*<(!doctype html|html)\b", re.IGNORECASE)
+_INLINE = frozenset(
+    {"a", "abbr", "b", "code", "em", "i", "kbd", "s", "samp", "small", "span", "strong", "tt", "u"}
+)
+"""Elements that do not end a line."""
+_HIDDEN = frozenset({"script", "style"})
+
+
+class _Lines(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self._hidden += tag in _HIDDEN
+        self._end_line(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in _HIDDEN and self._hidden > 0
+        self._end_line(tag)
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.parts.append(re.sub(r"\s+", " ", data))
+
+    def _end_line(self, tag: str) -> None:
+        if tag not in _INLINE:
+            self.parts.append("\n")
+
+
+def plain(page: str) -> str:
+    """Return the text of an HTML page, each paragraph, item and cell on a line; other pages as they are."""
+    if not _IS_HTML.match(page):
+        return page
+    parser = _Lines()
+    parser.feed(page)
+    parser.close()
+    lines = (line.strip() for line in "".join(parser.parts).split("\n"))
+    return "".join(f"{line}\n" for line in lines if line)
+
 
 _MAX_PAGE_BYTES = 4 * 10**6
 _DATES = ("%Y-%m-%d", "%B %d, %Y")
@@ -256,7 +298,7 @@ def _tags(component: Component, upstream: Upstream) -> list[UpstreamRelease]:
 
 
 def _from_page(component: Component, upstream: Upstream, downloads: DownloadConfig) -> UpstreamState:
-    text = page_text.plain(downloads.page(upstream.address, _MAX_PAGE_BYTES))
+    text = plain(downloads.page(upstream.address, _MAX_PAGE_BYTES))
     matches = list(re.finditer(upstream.pattern, text))
     checksums = _checksums(matches)
     releases: dict[str, UpstreamRelease] = {}
@@ -273,7 +315,7 @@ def _from_page(component: Component, upstream: Upstream, downloads: DownloadConf
     page = upstream.checksums
     with _naming(component, f"`{page.address}`") if page else contextlib.nullcontext():
         if page:
-            text = page_text.plain(downloads.page(page.address, _MAX_PAGE_BYTES))
+            text = plain(downloads.page(page.address, _MAX_PAGE_BYTES))
             checksums = _checksums(re.finditer(page.pattern, text))
             listed = [replace(release, sha256=checksums.get(release.version, "")) for release in listed]
         remarks = [*_compare_checksums(component, checksums)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.component import Component
-from bakehouse.commands.update.page_text import plain
+from bakehouse.commands.update.new_releases import plain
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
 from bakehouse.fetch.faults import SourceError

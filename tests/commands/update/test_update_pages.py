@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.commands.update import update
-from bakehouse.commands.update.page_text import plain
+from bakehouse.commands.update.new_releases import plain
 from bakehouse.commands.update.release_draft import read_copy
 from bakehouse.commands.update.update import ComponentUpdate
 from bakehouse.errors import RecipeError
