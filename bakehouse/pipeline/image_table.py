@@ -79,9 +79,10 @@ def counts(rows: Sequence[ImageRow]) -> str:
     )
 
 
-def _caveats(row: ImageRow) -> tuple[bool, int]:
-    """Return a key by which images with a framework and without concessions come first."""
-    return not {*_FRAMEWORKS} & {*(_versions(row))}, len(row.recipe.concessions)
+def _caveats(row: ImageRow) -> tuple[int, int]:
+    """Return a key by which images come first with the first framework, and without concessions."""
+    frameworks = [number for number, name in enumerate(_FRAMEWORKS) if name in _versions(row)]
+    return min(frameworks, default=len(_FRAMEWORKS)), len(row.recipe.concessions)
 
 
 def _section(title: str, rows: list[ImageRow]) -> str:

@@ -1,14 +1,15 @@
 """Facts against an image, in one short form for all commands and pages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.purpose import NOT_PINNED, PROBLEM, SUPPORT
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.catalog.support import Support, support_of
+from bakehouse.catalog.support import Support, notice_day, support_of
 from bakehouse.resolve.phrases import warning_text
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
+from bakehouse.util.format import first_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,18 @@ class KnownFacts:
 
 
 NOTHING = KnownFacts()
+
+
+def ending(resolutions: Iterable[Resolution]) -> str:
+    """Return a line for each support that has ended or soon ends, with its images."""
+    images: dict[str, list[str]] = {}
+    for resolution in resolutions:
+        for item in support_of(resolution.versions):
+            if item.has_ended(notice_day()):
+                images.setdefault(
+                    f"{item.name} {item.version} is supported until {item.until} ({item.source})", []
+                ).append(resolution.recipe.name)
+    return "".join(f"{text}: {first_names(names)}\n" for text, names in images.items())
 
 
 def known_of_job(recipe: Recipe | None, catalog: Catalog, released: Mapping[str, str]) -> KnownFacts:

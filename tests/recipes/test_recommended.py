@@ -6,7 +6,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.purpose import PURPOSES
-from bakehouse.plan.known_facts import KnownFacts, known_facts
+from bakehouse.plan.known_facts import KnownFacts, ending, known_facts
 from bakehouse.resolve.resolver import resolve
 from tests.support.own_recipes import catalog, recipes
 
@@ -40,8 +40,19 @@ def test_a_problem_of_low_confidence_is_worded_as_one() -> None:
     assert ["reported, but not confirmed" in text for text in texts] == [True, False]
 
 
+@pytest.mark.parametrize(("day", "is_told"), [("2026-06-11", True), ("2026-06-10", False)])
+def test_ends_of_support_are_told_from_a_day_on(
+    day: str, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bakehouse.plan.known_facts.notice_day", lambda: day)
+
+    text = ending([resolve(recipes()["mpi-cpu"], catalog())])
+    line = "debian 12 is supported until 2026-06-10 (https://wiki.debian.org/DebianReleases): `mpi-cpu`\n"
+    assert text == (line if is_told else "")
+
+
 def test_few_images_are_recommended_and_all_others_are_the_archive() -> None:
-    assert 15 <= len(RECOMMENDED) <= 45
+    assert 15 <= len(RECOMMENDED) <= 40
     assert {recipes()[name].purpose for name in RECOMMENDED} <= {*PURPOSES}
     assert {name for name, recipe in recipes().items() if recipe.is_archived} == {*recipes()} - {*RECOMMENDED}
 

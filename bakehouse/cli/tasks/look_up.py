@@ -225,6 +225,7 @@ def outdated(context: Context, images: str, json: bool = False) -> None:
     bake outdated pytorch-cpu
     """
     from bakehouse.cli import json_report, tables
+    from bakehouse.plan import known_facts
     from bakehouse.plan.workspace import Selection, select
     from bakehouse.resolve import outdated as comparison
 
@@ -236,6 +237,7 @@ def outdated(context: Context, images: str, json: bool = False) -> None:
     resolutions = selection.resolutions
     if not json and len(resolutions) > tables.FEW:
         show(tables.outdated_counts(resolutions, comparison.count_outdated(resolutions, workspace.catalog)))
+        show(known_facts.ending(resolutions))
         return
     components = {
         resolution.recipe.name: comparison.find_outdated(resolution, workspace.catalog)
@@ -245,6 +247,7 @@ def outdated(context: Context, images: str, json: bool = False) -> None:
         show(json_report.outdated_components(components))
     else:
         show("\n".join(comparison.table(*item) for item in components.items()))
+        show(known_facts.ending(resolutions))
 
 
 @bake_task(
