@@ -120,7 +120,6 @@ def test_both_sides_of_a_merge_are_read(project: ProjectSettings, tested: Image)
     ("text", "reason"),
     [
         ("mpi-cpu x\n", "line 1 is not a row: 'mpi-cpu x'"),
-        ("# by Bakehouse, format 9\n", "reads formats up to 1"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_an_error(project: ProjectSettings, text: str, reason: str) -> None:

@@ -62,8 +62,8 @@ HEAD = """\
 The tests write this page: run `./bake test` and `./bake test --release`, then
 `python -m tests.integration.launch_matrix`. Each row is one run of an [example](../../examples/README.md) on
 a machine with two cores and no GPU, in parallel with other jobs. Times are upper bounds. The key is a hash of
-the image's build key and of the example. If one of them has changed since that run, the row says so. A row that
-`fails` shows a known failure, which the example says how to avoid.
+the image's build key and of the example. If one of them has changed since that run, the row says so. `fails`
+is a known failure, which the example says how to avoid.
 
 """
 COLUMNS = ("launcher", "hosts", "image", "example", "result", "seconds", "run", "key")

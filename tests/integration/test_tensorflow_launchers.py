@@ -71,26 +71,6 @@ def test_the_toolkit_makes_the_first_host_master_and_starts_a_parameter_server_o
 
 
 @pytest.mark.release
-def test_variables_lie_on_the_parameter_servers(reports: dict[str, JobReport]) -> None:
-    log = log_text(reports["tensorflow-parameter-server"])
-
-    assert dict(re.findall(r"dense/(kernel|bias):0 is on /job:(\w+/replica:0/task:\d)", log)) == {
-        "kernel": "ps/replica:0/task:1",
-        "bias": "ps/replica:0/task:0",
-    }
-
-
-@pytest.mark.release
-def test_workers_train_what_the_parameter_servers_hold(reports: dict[str, JobReport]) -> None:
-    model = reports["tensorflow-parameter-server"].folder / "model/algo-1/weights.json"
-    weights = json.loads(model.read_text())
-
-    # The examples are the sum of 8 numbers, and 1
-    assert weights["weights"] == [[pytest.approx(1.0, abs=0.3)]] * 8
-    assert weights["offset"] == pytest.approx(1.0, abs=0.3)
-
-
-@pytest.mark.release
 def test_a_worker_ends_with_the_chief(reports: dict[str, JobReport]) -> None:
     log = log_text(reports["tensorflow-parameter-server"], "algo-2")
 
