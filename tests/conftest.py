@@ -5,7 +5,7 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from bakehouse.catalog import cache
 from bakehouse.catalog.cache import Kept
 from bakehouse.catalog.component import Component
+from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe
 from tests.support.trees import COMPONENTS, IMAGE, TEMPLATE, Tree
 
@@ -51,8 +52,9 @@ def botocore_models() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_recipes_in_memory() -> Iterator[None]:
-    """Bakehouse's own components and recipes, unpickled and pickled once and not for each project."""
-    load, pickled = Kept.load, cache._pickled
+    """Bakehouse's own components and recipes, read, unpickled and pickled once and not for each project."""
+    load, pickled, read = Kept.load, cache._pickled, cache.load
+    loaded = functools.cache(read)
     known: dict[tuple[int, ...], tuple[object, bytes]] = {}
 
     @functools.lru_cache(maxsize=4)
@@ -72,7 +74,12 @@ def own_recipes_in_memory() -> Iterator[None]:
             known[key] = (parts, pickled(value, shared))
         return known[key][1]
 
+    def read_once(roots: Sequence[Path], project: Path | None = None) -> cache.Loaded:
+        is_own = [*roots] == [HOME / "recipes"] and project != HOME
+        return loaded((HOME / "recipes",)) if is_own else read(roots, project)
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "load", read_once)
         patch.setattr(Kept, "load", load_once)
         patch.setattr(cache, "_pickled", pickle_once)
         yield

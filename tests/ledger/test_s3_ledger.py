@@ -353,8 +353,8 @@ with ThreadPoolExecutor(threads) as pool:
 
 @pytest.mark.parametrize("each", [8, pytest.param(40, marks=pytest.mark.release)])
 def test_concurrent_writers_lose_nothing(s3: Any, each: int) -> None:
-    """Each in a thread of one of three processes."""
-    processes = 3
+    """Each in a thread of one of two processes."""
+    processes = 2
     with ThreadPoolExecutor(processes) as pool:
         codes = pool.map(
             lambda number: (

@@ -105,7 +105,7 @@ def test_no_image_of_the_catalogue_is_refused_once_its_project_is_locked(
     workspace, problems = open_workspace(project), Problems()
     recipes = tuple(workspace.recipes.values())[::step]
     before = Selection(workspace, recipes).plan.images
-    assert len(refused(before)) > 200 / step
+    assert refused(before)
 
     for _ in locking.pin(workspace, recipes, quiet, problems):
         pass

@@ -103,6 +103,10 @@ upgrade = ["INDEX"]
 """
 PROJECTS["secrets"] = SECRETS
 SYSTEMS = ("github", "gitlab", "codebuild")
+each_system_before_a_release = pytest.mark.parametrize(
+    "system",
+    ["gitlab", *(pytest.param(system, marks=pytest.mark.release) for system in ("github", "codebuild"))],
+)
 COMPONENT = """\
 summary: A tool of this project
 upstream: {pypi: [tool]}
@@ -836,7 +840,7 @@ def test_a_pull_request_checks_and_builds_what_it_affects(github: Ci) -> None:
     assert "## Affected images" in run.summary
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@each_system_before_a_release
 def test_a_mistake_in_the_base_does_not_fail_its_correction(
     project: Tree, tmp_path: Path, system: str
 ) -> None:
@@ -1668,10 +1672,12 @@ def publish(ci: Ci, system: str, aws: Callable[..., object]) -> str:
 @pytest.mark.parametrize(
     ("system", "settings", "tests"),
     [
-        *((system, SAGEMAKER, ON_SAGEMAKER) for system in SYSTEMS),
-        *((system, RUNNER, ON_RUNNER) for system in ("github", "gitlab")),
+        pytest.param("github", SAGEMAKER, ON_SAGEMAKER, id="github-sagemaker"),
+        pytest.param("gitlab", RUNNER, ON_RUNNER, id="gitlab-runner"),
+        pytest.param("codebuild", SAGEMAKER, ON_SAGEMAKER, id="codebuild-sagemaker"),
+        pytest.param("gitlab", SAGEMAKER, ON_SAGEMAKER, id="gitlab-sagemaker", marks=pytest.mark.release),
+        pytest.param("github", RUNNER, ON_RUNNER, id="github-runner", marks=pytest.mark.release),
     ],
-    ids=[*(f"{system}-sagemaker" for system in SYSTEMS), "github-runner", "gitlab-runner"],
 )
 def test_candidates_are_tested_on_gpus_before_they_are_promoted(
     project: Tree, tmp_path: Path, system: str, settings: str, tests: tuple[str, ...]
@@ -1704,7 +1710,7 @@ def test_candidates_are_tested_on_gpus_before_they_are_promoted(
     assert smoke == ([] if system == "codebuild" else ["bakehouse-smoke main"])
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@each_system_before_a_release
 def test_an_image_that_fails_on_gpus_does_not_hold_back_the_others(
     project: Tree, tmp_path: Path, system: str
 ) -> None:
