@@ -80,7 +80,6 @@ class Violation:
 _BE = "(?:is|are|was|were|be|been|being)"
 _NOT_THERE = r"(?<!there\s)(?<!there\swill\s)(?<!there\smay\s)(?<!there\scan\s)"
 _NAME_IT = "name the thing, for example `undefined variables`"
-_QUESTION = r"\A\s*(?:What|Who|Whom|Whose|Where|One that|Those (?:that|who))\b(?! it (?:does|runs)\b)[^?]*\Z"
 _WHO = "name the actor, or write `you`"
 
 PHRASES = (

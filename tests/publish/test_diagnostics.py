@@ -60,7 +60,6 @@ def refusals(registry: Somewhere | None = None) -> PushDiagnostics:
 
 
 PLACE = "registry.example.com/bakehouse/mpi-cpu"
-CAUSE = "but different content: the build is not reproducible"
 AGAIN = "run `bake push mpi-cpu` again; uploaded layers are reused"
 
 

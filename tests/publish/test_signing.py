@@ -20,6 +20,7 @@ from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.manifest import digest_of
+from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import SIGNATURE
@@ -30,8 +31,21 @@ from tests.support.errors import raised
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.fake_registry import CONFIG, DIGEST
 from tests.support.proxy import Proxy, error_body
-from tests.support.signed_statements import repository, signed
 from tests.support.signing_keys import KeyFiles
+
+
+def repository(proxy: Proxy) -> ArtifactRepository:
+    registry = NamedRegistry(proxy.host, lambda _: None)
+    return ArtifactRepository(registry, "team/image", RetryPolicy(attempts=2, pause=0.01, timeout=5))
+
+
+def signed(proxy: Proxy, key: KeyFiles) -> list[str]:
+    """The types of the statements that a key signed."""
+    contents = repository(proxy).contents(DIGEST, bundle.MEDIA_TYPE).values()
+    return [
+        bundle.verify(content, DIGEST, ["mpi-cpu"], [key.public_key]).predicate_type for content in contents
+    ]
+
 
 IMAGE_BUILT = replace(BUILT, digest=digest_of(CONFIG))
 REPORT = PASSED

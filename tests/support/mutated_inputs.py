@@ -56,7 +56,6 @@ from tests.support.release_records import a_record
 Read = Callable[[bytes], None]
 
 _NOT_LOCKED = (BakehouseError, NotLocked)
-_UNSIGNED = (bundle.RefusedError,)
 _REGISTRY = (BakehouseError, RegistryError)
 """`publish` turns the errors of a registry into its own."""
 

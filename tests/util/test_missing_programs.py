@@ -1,5 +1,7 @@
 """Programs that are not installed, for a user who may not read a directory of PATH."""
 
+import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +15,34 @@ from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.maintain import isolated_engine
 from bakehouse.util import git
 from tests.support.errors import raised
-from tests.support.ordinary_user import closed_directory
+
+_NOBODY = 65534
+
+
+@contextlib.contextmanager
+def ordinary_user() -> Iterator[None]:
+    """Give up the rights of root, also those of programs that are started."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(_NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@contextlib.contextmanager
+def closed_directory(parent: Path) -> Iterator[Path]:
+    """Make a directory that only root can read, and continue as an ordinary user."""
+    closed = parent / "closed"
+    (closed / "bin").mkdir(parents=True)
+    closed.chmod(0)
+    try:
+        with ordinary_user():
+            yield closed
+    finally:
+        closed.chmod(0o700)
 
 
 @pytest.fixture
