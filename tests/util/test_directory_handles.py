@@ -204,7 +204,6 @@ def test_a_directory_that_becomes_a_link_meanwhile_is_not_followed(
 
 
 _NAMES = st.sampled_from(["a", "b", "c", "..", ".", "", "{outside}", "{top}"])
-_LINKS = st.lists(st.tuples(_NAMES, st.lists(_NAMES, min_size=1, max_size=4)), max_size=5)
 
 
 @settings(max_examples=150, deadline=None)
