@@ -106,7 +106,7 @@ def test_own_images_are_one_table(workspace: Workspace) -> None:
 
 def test_recommended_images_come_by_purpose_and_the_archive_as_a_grid(workspace: Workspace) -> None:
     first, second, small = (workspace.recipes[name] for name in ("small-py311", "small-py312", "small"))
-    accepted = Concession("support", "nobody needs it", "2027-01-31")
+    accepted = Concession("support", "no user needs it", "2027-01-31")
     recipes = {
         "small": replace(small, purpose="efa", concessions=(accepted,)),
         first.name: archived(first),
@@ -115,7 +115,7 @@ def test_recommended_images_come_by_purpose_and_the_archive_as_a_grid(workspace:
     table = image_table.table(rows(replace(workspace, recipes=recipes)))
 
     assert "\n## Several GPU hosts over EFA\n" in table
-    assert "\n- small: support, accepted until 2027-01-31: nobody needs it\n" in table
+    assert "\n- small: support, accepted until 2027-01-31: no user needs it\n" in table
     assert table.endswith("| `small-…` | builds |\n| --- | --- |\n| py311 | - |\n| py312 | - |\n")
 
 
