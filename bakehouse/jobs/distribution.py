@@ -12,8 +12,8 @@ import itertools
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.jobs import rules, smp_parameters
 from bakehouse.jobs.instance_groups import (
     InstanceGroup,
@@ -28,7 +28,6 @@ from bakehouse.ledger.toolkit import legacy_keras
 from bakehouse.util.format import format_names
 from bakehouse.util.suggest import suggestion
 
-Framework = Literal["pytorch", "tensorflow", ""]
 Settings = Mapping[str, object]
 
 GROUPS = "instance_groups"
@@ -72,13 +71,8 @@ _ALTERNATIVES = {
 _ORDER: tuple[str, ...] = ("mpi", "torch_distributed", "pytorchddp", _DATA, "parameter_server", _MIRRORED)
 """A toolkit starts the first enabled launcher."""
 _TOGETHER = ({"torch_distributed", _DATA}, {"torch_distributed", "pytorchddp"})
-_FRAMEWORKS: Mapping[str, tuple[Framework, str]] = {
-    "torch_distributed": ("pytorch", "PyTorch"),
-    "pytorchddp": ("pytorch", "PyTorch"),
-    "parameter_server": ("tensorflow", "TensorFlow"),
-    _MIRRORED: ("tensorflow", "TensorFlow"),
-}
-_OLDEST_WITH_GROUPS: Mapping[str, tuple[int, ...]] = {"pytorch": (1, 10), "tensorflow": (2, 6)}
+_FRAMEWORKS = {key: name for name, known in FRAMEWORKS.items() for key in known.strategies}
+"""The framework of each strategy that is only for one."""
 OLDEST_MIRRORED = (2, 9)
 """Oldest TensorFlow whose toolkit connects hosts with MultiWorkerMirroredStrategy."""
 _SMDDP_TYPES = ("ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
@@ -94,7 +88,7 @@ class LaunchContext:
     """Facts about a job that the settings of its launcher depend on."""
 
     groups: tuple[InstanceGroup, ...]
-    framework: Framework = ""
+    framework: str = ""
     version: str = ""
     """Version of the framework; empty if unknown."""
     entry_point: str = ""
@@ -165,7 +159,7 @@ def distribution_findings(distribution: Mapping[str, object], context: LaunchCon
 
 def check_framework_of_groups(context: LaunchContext, findings: Findings) -> None:
     """Check that the framework is new enough for several instance groups, with or without a launcher."""
-    oldest = _OLDEST_WITH_GROUPS.get(context.framework, ())
+    oldest = FRAMEWORKS[context.framework].oldest_with_groups if context.framework else ()
     if len(context.groups) > 1 and is_below(context.version, oldest):
         message = f"instance groups need {context.framework} {'.'.join(map(str, oldest))} or newer"
         findings.add(rules.GROUPS_FRAMEWORK, f"{message}, but the image has {context.version}")
@@ -308,15 +302,16 @@ def is_below(version: str, oldest: tuple[int, ...]) -> bool:
 
 def is_for_tensorflow(strategies: Iterable[str]) -> bool:
     """Return whether a distribution has only strategies of TensorFlow's toolkit."""
-    frameworks = {_FRAMEWORKS[name][0] for name in strategies if name in _FRAMEWORKS}
-    return frameworks == {"tensorflow"}
+    frameworks = {_FRAMEWORKS[name] for name in strategies if name in _FRAMEWORKS}
+    return frameworks == {_FRAMEWORKS[_MIRRORED]}
 
 
 def _check_framework(strategies: Mapping[str, Settings], context: LaunchContext, findings: Findings) -> None:
     for name in strategies:
-        framework, title = _FRAMEWORKS.get(name, ("", ""))
+        framework = _FRAMEWORKS.get(name, "")
         # The class PyTorch also starts images without a framework.
-        if framework and framework != (context.framework or "pytorch"):
+        if framework and framework != (context.framework or next(iter(FRAMEWORKS))):
+            title = FRAMEWORKS[framework].title
             hint = "remove it, because the job uses another framework"
             findings.at(rules.FRAMEWORK, f"distribution.{name}", f"is only for {title}", hint)
     if _is_on(strategies, _MIRRORED) and is_below(context.version, OLDEST_MIRRORED):
@@ -333,7 +328,7 @@ def _check_combinations(
 ) -> None:
     enabled = _enabled(strategies)
     libraries = [name for name in strategies if name.startswith(LIBRARIES)]
-    if "pytorchddp" in strategies and libraries and context.framework != "tensorflow":
+    if "pytorchddp" in strategies and libraries and context.framework != _FRAMEWORKS[_MIRRORED]:
         hint = "remove one of them: `pytorchddp` is another name of `smdistributed.dataparallel`"
         message = "can't be used with `smdistributed`"
         findings.at(rules.DDP_IS_SMDDP, "distribution.pytorchddp", message, hint)

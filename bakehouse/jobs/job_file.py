@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from bakehouse.catalog.instance_types import Instance
+from bakehouse.catalog.names import TITLES
 from bakehouse.cluster.job import Encoded, Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
@@ -249,7 +250,7 @@ class JobFile:
         request = self._request
         if not self._has_class and request.sender == "PyTorch" and image is not None:
             has_code = bool(request.entry_point or request.distribution)
-            framework: Sender = "TensorFlow" if image.framework == "tensorflow" else "PyTorch"
+            framework: Sender = "TensorFlow" if TITLES.get(image.framework) == "TensorFlow" else "PyTorch"
             request = replace(request, sender=framework if has_code else "Estimator")
         checked = replace(image, entry_point="") if image and not request.entry_point else image
         uploaded = sdk_findings(request.source_dir, self._ignored()) if request.sender != "API" else ()

@@ -12,6 +12,7 @@ from packaging.version import Version
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.efa import is_all_listed
 from bakehouse.catalog.instance_gpus import InstanceGpus, find_gpus
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.recipe import FORMATS
 from bakehouse.catalog.support import notice_day
 from bakehouse.errors import UsageError
@@ -38,7 +39,7 @@ def find_image(workspace: Workspace, name: str, instance_type: str = "") -> Laun
     """
     if is_uri(name):
         return _by_uri(workspace, name)
-    if name in image_uris.FRAMEWORKS and name not in workspace.recipes:
+    if name in FRAMEWORKS and name not in workspace.recipes:
         instance = find_gpus(instance_type) if instance_type else None
         query = image_uris.ImageQuery(instance=instance, project=workspace.project)
         try:
@@ -111,7 +112,7 @@ def find_release(
                 f"`{name}` is not a release of this project", hint="name an image of the project"
             )
         return record
-    is_framework = bool(instance_type) and name in image_uris.FRAMEWORKS
+    is_framework = bool(instance_type) and name in FRAMEWORKS
     query = image_uris.ImageQuery(
         region=region,
         registry=registry,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import Problems, RecipeError
 from bakehouse.jobs import rules
@@ -134,7 +135,7 @@ def check_names(path: str, values: Mapping[str, object], context: SmpContext, fi
             )
         elif parameter.framework and context.framework and parameter.framework != context.framework:
             hint = f"use `{PARTITIONS}`" if name == PIPELINE else "remove it"
-            title = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}[parameter.framework]
+            title = FRAMEWORKS[parameter.framework].title
             findings.at(rules.SMP_PARAMETER, here, f"is only for {title}", hint)
         elif parameter.since and context.numbers and context.numbers < numbers(parameter.since):
             hint = f"use `{PARTITIONS}`, the name in older releases" if name == PIPELINE else "remove it"

@@ -8,10 +8,11 @@ from typing import Literal
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Requirement, VariantSpec
 from bakehouse.catalog.efa import is_all_listed
+from bakehouse.catalog.names import framework_among
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.jobs.api_fields import ApiField
-from bakehouse.jobs.distribution import OLDEST_MIRRORED, Framework, is_below
+from bakehouse.jobs.distribution import OLDEST_MIRRORED, is_below
 from bakehouse.jobs.instance_groups import InstanceGroup
 from bakehouse.jobs.rules import RELEASE
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
@@ -74,10 +75,8 @@ class LaunchImage:
     """Environment variables that its recipe sets."""
 
     @property
-    def framework(self) -> Framework:
-        if "pytorch" in self.versions:
-            return "pytorch"
-        return "tensorflow" if "tensorflow" in self.versions else ""
+    def framework(self) -> str:
+        return framework_among(self.versions)
 
     @property
     def has_horovod(self) -> bool:

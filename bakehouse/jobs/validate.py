@@ -7,11 +7,11 @@ Settings with which the job would not run as intended are warnings. Each finding
 from collections.abc import Mapping
 from dataclasses import replace
 
+from bakehouse.catalog.names import framework_titled
 from bakehouse.jobs import rules
 from bakehouse.jobs.api_conditions import channel_names, check_fields
 from bakehouse.jobs.distribution import (
     LIBRARIES,
-    Framework,
     LaunchContext,
     distribution_findings,
     launch_settings,
@@ -58,7 +58,7 @@ def validate(request: TrainingRequest, image: LaunchImage | None = None) -> tupl
 
 def launch_context(request: TrainingRequest, image: LaunchImage | None) -> LaunchContext:
     """Return the job that a distribution is for, as the sending class sees it."""
-    framework: Framework = "tensorflow" if request.framework_class == "TensorFlow" else "pytorch"
+    framework = framework_titled(request.framework_class)
     versions = image.versions if image else {}
     # The others start images of any framework.
     if request.sender not in FRAMEWORKS and "tensorflow" in versions:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bakehouse.catalog import project
 from bakehouse.catalog.instance_gpus import InstanceGpus, find_gpus
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Reason, UsageError
 from bakehouse.ledger.releases import (
@@ -32,7 +33,6 @@ from bakehouse.util.suggest import suggestion
 
 REHEARSAL = "rehearsal/"
 """Prefix of the names of rehearsed images."""
-FRAMEWORKS = ("pytorch", "tensorflow")
 LEDGER_VARIABLE = "BAKEHOUSE_LEDGER"
 _LEDGER_HINT = (
     "run it in the project's directory, or set BAKEHOUSE_LEDGER to the path of its `images` or an `s3://` URL"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from packaging.version import InvalidVersion, Version
 
+from bakehouse.catalog.names import FRAMEWORKS, framework_among
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import BakehouseError
 from bakehouse.lock.base_step import build_settings, run_step
@@ -38,12 +39,10 @@ FROM scratch
 COPY --from=base /output/ /
 """
 _SYSTEMS = {"ubuntu": "ubuntu", "debian": "debian", "amzn": "amazon-linux"}
-_PACKAGES = {
-    "pip:torch": "pytorch",
-    "pip:tensorflow": "tensorflow",
-    "pip:sagemaker-training": "sagemaker-training",
-    "pip:sagemaker-pytorch-training": "sagemaker-pytorch-training",
-    "pip:sagemaker-tensorflow-training": "sagemaker-tensorflow-training",
+_PACKAGES = {"pip:sagemaker-training": "sagemaker-training"} | {
+    f"pip:{package}": component
+    for name, known in FRAMEWORKS.items()
+    for package, component in ((known.package, name), (known.toolkit, known.toolkit))
 }
 _NAMES = ("glibc", "python", "cuda", "nvcc", "nccl", "efa", "open-mpi")
 
@@ -89,10 +88,8 @@ def component_text(reference: str, provides: Mapping[str, str]) -> str:
     ]
     if "cuda" in provides:
         lines.append("gpu: true")
-    if "pytorch" in provides:
-        lines.append("frozen: {torch: pytorch, triton: any, nvidia-*: any}")
-    elif "tensorflow" in provides:
-        lines.append("frozen: {tensorflow: tensorflow, nvidia-*: any}")
+    if framework := framework_among(provides):
+        lines.append(f"frozen: {FRAMEWORKS[framework].frozen}")
     lines += [
         "releases:",
         f'  - version: "{version}"',

@@ -17,6 +17,7 @@ from packaging.version import Version
 
 from bakehouse.builder.build_inputs import BuildInputs
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.engine import daemon_info
 from bakehouse.engine.buildkit_events import Event
@@ -34,7 +35,6 @@ from bakehouse.lock.python import Index, Metadata
 from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.planner import bootstrapped_bases
 from bakehouse.plan.workspace import Workspace
-from bakehouse.resolve.compatibility import FRAMEWORKS
 from bakehouse.util.files import read_bytes, read_text, write_whole
 from bakehouse.util.hashing import key_of
 from bakehouse.util.json_reader import decode, parse_json

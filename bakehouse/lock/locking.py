@@ -441,8 +441,8 @@ def _resolve_now(
     specs = (candidate.spec for candidate in drift.candidates(required))
     artifacts = chain(spec.artifacts, *(other.artifacts for other in specs))
     wheels = {artifact.file.split("-")[0] for artifact in artifacts if artifact.name == "wheel"}
-    # Some are provided under the name of their package, such as `triton`
-    others = wheels.union(item.name for item in spec.requires)
+    # Components provide some under the name of their package, such as `triton`
+    others = wheels.union(item.name for item in spec.requires if item.name not in components)
     return pylock.resolve(lock.requirements, (), index, without=sorted(others), preferred=preferred)
 
 

@@ -20,6 +20,7 @@ from packaging.requirements import Requirement as Parsed
 from bakehouse.catalog.build_requirements import read_build_requirements
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.python_lock import (
     INSTALLED,
     Package,
@@ -87,7 +88,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 """Words that may be names of packages in uv's explanation."""
 _FOR_CPUS = {
     "xgboost": "xgboost-cpu",
-    "tensorflow": "tensorflow-cpu",
+    **{known.package: known.cpu_package for known in FRAMEWORKS.values() if known.cpu_package},
     "onnxruntime-gpu": "onnxruntime",
     "faiss-gpu-cu12": "faiss-cpu",
 }

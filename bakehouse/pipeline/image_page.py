@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from bakehouse.catalog.names import TITLES
 from bakehouse.evidence.image_state import ImageState, Level
 from bakehouse.evidence.known_checks import KnownChecks
 from bakehouse.ledger.releases import ReleaseRecord
@@ -11,16 +12,6 @@ from bakehouse.plan.model import Image
 from bakehouse.plan.unpinned import unpinned_inputs
 from bakehouse.util.format import format_bytes, format_count, format_names
 
-_NAMES = {
-    "pytorch": "PyTorch",
-    "tensorflow": "TensorFlow",
-    "cuda": "CUDA",
-    "python": "Python",
-    "nccl": "NCCL",
-    "efa": "EFA installer",
-    "open-mpi": "Open MPI",
-    "sagemaker-training": "SageMaker Training Toolkit",
-}
 _RUN = {
     Level.BUILT: "built with the real packages",
     Level.REHEARSED: "rehearsed: all build steps ran, with stubs for",
@@ -58,7 +49,7 @@ def _facts(content: ImagePage) -> list[tuple[str, ...]]:
     versions = {name: version for part in image.all_parts for name, version in part.provides}
     versions |= {part.component: part.version for part in image.all_parts}
     facts: list[tuple[str, ...]] = []
-    facts += [(title, versions[name]) for name, title in _NAMES.items() if name in versions]
+    facts += [(title, versions[name]) for name, title in TITLES.items() if name in versions]
     facts.append(("Launchers", ", ".join(f"`{name}`" for name in image.launchers) or "none"))
     facts.append(("Runs on", _hosts(image)))
     facts.append(("Base image", f"`{image.base.reference}`"))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.recipe import Recipe, by_purpose
 from bakehouse.evidence.image_state import ImageState
 from bakehouse.pipeline.image_page import markdown_table
@@ -13,8 +14,7 @@ from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.format import format_count
 
 BANNER = PAGE_BANNER
-_FRAMEWORKS = ("pytorch", "tensorflow", "jax")
-_VERSIONS = (*_FRAMEWORKS, "cuda", "python", "efa")
+_VERSIONS = (*FRAMEWORKS, "cuda", "python", "efa")
 _HEADS = ("image", "versions", "layers", "tested", "known problem", "publishable", "supported until")
 _NONE = "-"
 
@@ -81,8 +81,8 @@ def counts(rows: Sequence[ImageRow]) -> str:
 
 def _caveats(row: ImageRow) -> tuple[int, int]:
     """Return a key by which images come first with the first framework, and without concessions."""
-    frameworks = [number for number, name in enumerate(_FRAMEWORKS) if name in _versions(row)]
-    return min(frameworks, default=len(_FRAMEWORKS)), len(row.recipe.concessions)
+    frameworks = [number for number, name in enumerate(FRAMEWORKS) if name in _versions(row)]
+    return min(frameworks, default=len(FRAMEWORKS)), len(row.recipe.concessions)
 
 
 def _section(title: str, rows: list[ImageRow]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bakehouse.builder.built_image import identity_of
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.job_runner import OutputHandler
@@ -14,7 +15,6 @@ from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import open_engine
 from bakehouse.engine.protocol import Engine, StoredImage
 from bakehouse.errors import UsageError
-from bakehouse.jobs.distribution import Framework
 from bakehouse.jobs.job_images import find_image, find_record, is_uri, planned_image
 from bakehouse.jobs.training_request import LaunchImage
 from bakehouse.ledger.releases import ReleaseRecord
@@ -113,9 +113,6 @@ def _versions(image: LaunchImage | None) -> Callable[[str], str | None]:
     return lambda name: versions.get(name)
 
 
-def _framework(version_of: Callable[[str], str | None]) -> tuple[Framework, str]:
+def _framework(version_of: Callable[[str], str | None]) -> tuple[str, str]:
     """Return the framework of an image and its version; empty without one."""
-    if version := version_of("pytorch"):
-        return "pytorch", version
-    version = version_of("tensorflow") or ""
-    return ("tensorflow", version) if version else ("", "")
+    return next(((name, version) for name in FRAMEWORKS if (version := version_of(name))), ("", ""))

@@ -10,11 +10,10 @@ from operator import or_
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.resolve.candidate import Candidate, Demand, are_compatible, fits_targets
 
-FRAMEWORKS = frozenset({"pytorch", "tensorflow"})
-"""Components that are not added to an image only because another component has a build for them."""
 Option = tuple[Candidate, tuple[Demand, ...]]
 """A candidate and its demands."""
 
@@ -26,7 +25,7 @@ class Options:
         self.listed = listed
         self.provided = frozenset(name for candidate, _ in listed for name in candidate.provided)
         required = [_required(option) for option in listed]
-        self.frameworks = FRAMEWORKS & set().union(*required)
+        self.frameworks = frozenset(FRAMEWORKS) & set().union(*required)
         """The frameworks that candidates require."""
         self.always_required = frozenset(required[0].intersection(*required[1:]) if required else ())
         """The names that all candidates require."""

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import INSTANCE, Incompatibility
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.resolve.candidate import Candidate
-from bakehouse.resolve.compatibility import FRAMEWORKS
 
 NEURON_SDK = "neuron-sdk"
 _COUNTS = {"gpu-architecture": "gpus", "neuron-architecture": "neuron-cores"}
@@ -87,7 +87,7 @@ def _untested(chosen: Sequence[Candidate]) -> Iterator[str]:
 def _of_neuron(chosen: Sequence[Candidate]) -> Iterator[str]:
     """Yield the components that need a framework, but state nothing about one that runs on NeuronCores."""
     base = chosen[0]
-    frameworks = FRAMEWORKS & base.provided.keys() if NEURON_SDK in base.provided else frozenset()
+    frameworks = frozenset(FRAMEWORKS) & base.provided.keys() if NEURON_SDK in base.provided else frozenset()
     for candidate in chosen[1:]:
         spec = candidate.spec
         requirements = (*spec.requires, *spec.constraints)

@@ -10,6 +10,7 @@ from bakehouse.catalog import spec_reader
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Component, Requirement
 from bakehouse.catalog.instance_types import instances
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.recipe import Content, Recipe, Targets, check_instance, is_driver
 from bakehouse.errors import (
     ConflictError,
@@ -30,7 +31,6 @@ from bakehouse.resolve.alternatives import (
     Undecided,
 )
 from bakehouse.resolve.candidate import Candidate, Conflict
-from bakehouse.resolve.compatibility import FRAMEWORKS
 from bakehouse.resolve.direct_conflicts import direct_conflict, direct_reasons, provided_versions
 from bakehouse.resolve.explain import describe_changes
 from bakehouse.resolve.phrases import (
@@ -463,9 +463,9 @@ def _is_for_others(resolution: Resolution) -> bool:
     """Return whether a base has a Neuron SDK that nobody asked for, or a framework besides the one in use."""
     base, *others = (choice.candidate for choice in resolution.all_choices)
     asked = {item.name for item in resolution.recipe.components}
-    added = FRAMEWORKS & {name for candidate in others for name in candidate.provided}
+    added = FRAMEWORKS.keys() & {name for candidate in others for name in candidate.provided}
     is_neuron = NEURON_SDK in base.provided and NEURON_SDK not in asked
-    return bool(added and FRAMEWORKS & base.provided.keys()) or (is_neuron and bool(others))
+    return bool(added and FRAMEWORKS.keys() & base.provided.keys()) or (is_neuron and bool(others))
 
 
 def _suits(resolution: Resolution) -> bool:

@@ -25,7 +25,7 @@ from bakehouse.cluster.job_runner import OutputHandler
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Reason, UsageError
 from bakehouse.jobs import code_archive, model_trainer
-from bakehouse.jobs.distribution import Framework, LaunchContext, LaunchSettings, launch_settings
+from bakehouse.jobs.distribution import LaunchContext, LaunchSettings, launch_settings
 from bakehouse.jobs.image_checks import check_variables
 from bakehouse.jobs.instance_groups import InstanceGroup, check_channels, instance_group
 from bakehouse.jobs.job_spec import strategy
@@ -78,7 +78,7 @@ def prepare(
     request: RunRequest,
     image: str,
     catalog: Catalog,
-    framework: Framework = "",
+    framework: str = "",
     version: str = "",
     report: Reporter = print,
     variables: Mapping[str, str] | None = None,

@@ -10,7 +10,7 @@ import pytest
 
 from bakehouse.cluster.job import encode_hyperparameters
 from bakehouse.errors import UsageError
-from bakehouse.jobs.distribution import Framework, LaunchContext, launch_settings
+from bakehouse.jobs.distribution import LaunchContext, launch_settings
 from bakehouse.jobs.instance_groups import InstanceGroup
 from bakehouse.jobs.model_trainer import (
     ARGUMENTS,
@@ -44,7 +44,7 @@ OFF: Mapping[str, object] = {"enabled": False}
 MPI = {"enabled": True, "processes_per_host": 8, "custom_mpi_options": "--NCCL_DEBUG WARN -x FOO='a b'"}
 PIPELINE = {"partitions": 2, "microbatches": 4, "pipeline": "interleaved", "ddp": True, "ddp_port": 8123}
 
-Case = tuple[Mapping[str, Any], tuple[InstanceGroup, ...], Framework]
+Case = tuple[Mapping[str, Any], tuple[InstanceGroup, ...], str]
 ESTIMATORS: dict[str, Case] = {
     "none": ({}, ONE, "pytorch"),
     "mpi": ({"mpi": ON}, ONE, "pytorch"),
@@ -148,7 +148,7 @@ def group_rows(groups: tuple[InstanceGroup, ...]) -> list[tuple[str, str, int]]:
     return [(group.name, group.instance_type, group.count) for group in groups]
 
 
-def training(groups: tuple[InstanceGroup, ...], framework: Framework) -> LaunchContext:
+def training(groups: tuple[InstanceGroup, ...], framework: str) -> LaunchContext:
     versions = {"pytorch": "2.9.1", "tensorflow": "2.21.0"}
     return LaunchContext(groups, framework, versions[framework], SCRIPT)
 

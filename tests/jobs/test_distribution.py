@@ -8,7 +8,6 @@ import pytest
 
 from bakehouse.errors import UsageError
 from bakehouse.jobs.distribution import (
-    Framework,
     LaunchContext,
     LaunchSettings,
     distribution_findings,
@@ -29,7 +28,7 @@ OFF: Mapping[str, object] = {"enabled": False}
 
 def job(
     groups: tuple[InstanceGroup, ...] = CPU,
-    framework: Framework = "pytorch",
+    framework: str = "pytorch",
     version: str = "2.9.1",
     entry_point: str = "train.py",
     smp: str = "",

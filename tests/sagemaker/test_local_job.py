@@ -15,7 +15,6 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster.job import Group, TrainingJob, homogeneous, job_name
 from bakehouse.errors import UsageError
 from bakehouse.jobs import code_archive
-from bakehouse.jobs.distribution import Framework
 from bakehouse.sagemaker.local_job import RunRequest, check_code, efa_types, prepare
 from tests.support.errors import refusal
 from tests.support.trees import Tree
@@ -65,7 +64,7 @@ def instance_tree(tree: Tree) -> Tree:
     return tree
 
 
-def prepared(tree: Tree, framework: Framework = "", version: str = "", **fields: Any) -> TrainingJob:
+def prepared(tree: Tree, framework: str = "", version: str = "", **fields: Any) -> TrainingJob:
     names = ("source_dir", "distribution", "sdk", "processes_per_host")
     arguments = {name: fields.pop(name) for name in names if name in fields}
     report = fields.pop("report", print)
@@ -215,7 +214,7 @@ def test_a_command_takes_the_place_of_the_toolkit(instance_tree: Tree, tmp_path:
     ],
 )
 def test_code_for_the_toolkit_is_an_archive_in_the_job(
-    instance_tree: Tree, tmp_path: Path, framework: Framework, version: str, distribution: dict[str, object]
+    instance_tree: Tree, tmp_path: Path, framework: str, version: str, distribution: dict[str, object]
 ) -> None:
     (tmp_path / "train.py").write_text("print()")
     source = tmp_path / "train.py"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import BaseSource, Component
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.commands.dockerfile_import.index import distance
 from bakehouse.commands.dockerfile_import.installs import names
 
@@ -16,10 +17,6 @@ _ANY_REGION = re.compile(r"(763104351884\.dkr\.ecr\.)\$(?:\{\w+\}|\w+)(?=\.amazo
 _PUBLIC_ECR = "public.ecr.aws/deep-learning-containers/"
 _SUITES = {"12": r"(?:12|bookworm)(?!\d)", "13": r"(?:13|trixie)(?!\d)"}
 _OTHER_SUITE = re.compile("buster|bullseye|stretch|alpine|windows")
-_FRAMEWORKS = {
-    "pytorch/pytorch": ("pytorch", "PyTorch's own wheels"),
-    "tensorflow/tensorflow": ("tensorflow", "TensorFlow's own wheel"),
-}
 _TAG_PART = re.compile(
     r"cudnn|runtime|gpu|cpu|py\d+|cu\d+|ubuntu[\d.]+|amzn\d+|sdk[\d.]+|ec2|sagemaker|neuronx?"
 )
@@ -199,8 +196,8 @@ def _public(reference: str, name: str, tag: str, note: str) -> KnownImage:
         choices = [BaseChoice("debian", suite, "", text or "") for suite in ("12", "13")]
         wish = "python", f"=={minor}.*" if "." in minor else "", ""
         return KnownImage(tuple(choices[::-1] if "trixie" in tag else choices), wishes=(wish,))
-    if name in _FRAMEWORKS:
-        component, wheels = _FRAMEWORKS[name]
+    if own := next((known for known in FRAMEWORKS.items() if name == known[1].image), None):
+        component, wheels = own[0], own[1].wheels
         cuda = re.search(r"cuda(\d+)\.(\d+)", tag)
         device = "cuda-*" if "gpu" in tag else "cpu-*"
         if component == "pytorch":

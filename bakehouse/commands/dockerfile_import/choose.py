@@ -11,6 +11,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import VariantSpec
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.commands.dockerfile_import.account import Fate
 from bakehouse.commands.dockerfile_import.bases import BaseChoice
@@ -27,10 +28,9 @@ _MAX_NEAREST = 60
 """Versions that are tried when the catalogue lacks one."""
 _MAX_RELEASES = 8
 """Releases of a base that are tried for a pinned requirement."""
-_FIRST = ("python", "pytorch", "tensorflow")
+_FIRST = ("python", *FRAMEWORKS)
 """Components whose versions the others must fit."""
 _IMPORTANT = 1000
-_TOOLKITS = {"pytorch": "sagemaker-pytorch-training", "tensorflow": "sagemaker-tensorflow-training"}
 
 
 @dataclass(slots=True)
@@ -179,7 +179,11 @@ def _add_toolkit(selection: ChosenComponents, catalog: Catalog) -> None:
     """Add the SageMaker Training Toolkit for the framework, which AWS's images contain."""
     if any(name.startswith("sagemaker-") for name in selection.components):
         return
-    frameworks = [toolkit for name, toolkit in _TOOLKITS.items() if _version_of(name, selection)]
+    frameworks = [
+        framework.toolkit
+        for name, framework in FRAMEWORKS.items()
+        if framework.toolkit and _version_of(name, selection)
+    ]
     for toolkit in [*frameworks, "sagemaker-training"]:
         if toolkit in catalog.components:
             _add(Wish((toolkit,)), selection, catalog)

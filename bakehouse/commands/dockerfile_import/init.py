@@ -13,6 +13,7 @@ from packaging.version import Version
 from bakehouse.catalog import cache, project
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.project import HOME, IS_CHECKOUT
 from bakehouse.catalog.recipe import is_image_name, proposed_name
 from bakehouse.commands.dockerfile_import import recipe_text
@@ -38,7 +39,6 @@ RECIPES = "training-images"
 """Directory of the recipes of a new project."""
 IGNORED = ("/build/", "/signing.pem")
 """Paths of a project that are not committed: Bakehouse's state, and the private key of its signatures."""
-_FRAMEWORKS = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 _EXAMPLES = (
     "# Run it in smoke tests.",
     "# smoke: {{hosts: 1, hyperparameters: {{epochs: 1}}}}",
@@ -311,7 +311,7 @@ def first_recipe(
     name: str, recipe: Path, root: Path, proposal: Proposal, catalog: Catalog
 ) -> dict[Path, str]:
     """Return the recipe for a repository, with commented examples, and its requirements file."""
-    wishes = [wish for wish in proposal.wishes.values() if wish.name in _FRAMEWORKS and not wish.variant]
+    wishes = [wish for wish in proposal.wishes.values() if wish.name in FRAMEWORKS and not wish.variant]
     for wish in wishes:
         wish.variant = "cpu-*"
         wish.specifier = wish.specifier or _newest_pinned(catalog.components[wish.name])
@@ -321,7 +321,7 @@ def first_recipe(
             wish.entries[0].add(Fate.RECIPE, "for CPUs; for GPUs, remove `variants`")
         wish.variant = ""
     settle(proposal, selection)
-    names = [_FRAMEWORKS[part] for part in selection.components if part in _FRAMEWORKS]
+    names = [FRAMEWORKS[part].title for part in selection.components if part in FRAMEWORKS]
     extends = f"Extends {selection.base[0]}, with" if selection.base[0] != DEFAULT_BASE[0] else ""
     head = f"{' and '.join(names)}, with" if names else extends or "With"
     lines = [*recipe_head(f"{head} the code of {name}", selection), ""]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.run_steps import RunStep
 from bakehouse.commands.dockerfile_import.account import AccountRow, Fate
 from bakehouse.commands.dockerfile_import.bases import python_of
@@ -20,7 +21,7 @@ from bakehouse.util.format import format_count, format_table
 _MAX_CELL = 60
 """Characters of a text in the table of all instructions."""
 _MAX_LISTED = 300
-_VERSIONS = ("pytorch", "tensorflow", "python", "cuda")
+_VERSIONS = (*FRAMEWORKS, "python", "cuda")
 """Versions that another base changes."""
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry
 from bakehouse.commands.dockerfile_import.bases import DEFAULT_BASE, BaseChoice, KnownImage
 from bakehouse.commands.dockerfile_import.index import ReverseIndex
 from bakehouse.commands.dockerfile_import.installs import names
 from bakehouse.commands.dockerfile_import.lifts import Lifter
 from bakehouse.commands.dockerfile_import.proposal import Proposal, Wish
-from bakehouse.resolve.compatibility import FRAMEWORKS
 from bakehouse.util.files import is_directory, is_file, names_in, read_text
 
 _LOCKS = ("uv.lock", "pylock.toml")

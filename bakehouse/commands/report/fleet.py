@@ -14,6 +14,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_gpus import InstanceGpus, platform_of
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.job_checks import GPU_CHECKS
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.purpose import ARCHIVE
 from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import Recipe
@@ -40,7 +41,6 @@ from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import read_bytes
 from bakehouse.util.json_reader import parse_json
 
-_FRAMEWORKS = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 _MAX_SEARCHED = 20
 """Images up to which the page says what allows newer versions, which takes 0.1 s of CPU for each."""
 _SDKS = ("", "v2")
@@ -415,13 +415,13 @@ def _one_line(text: str) -> str:
 
 
 def _versions(resolution: Resolution) -> tuple[str, str, str]:
-    names = ((title, resolution.version_of(name)) for name, title in _FRAMEWORKS.items())
+    names = ((known.title, resolution.version_of(name)) for name, known in FRAMEWORKS.items())
     framework = ", ".join(f"{title} {version}" for title, version in names if version)
     return framework, resolution.version_of("cuda") or "", resolution.version_of("python") or ""
 
 
 def _facets(recipe: Recipe, resolution: Resolution, run: CellState) -> dict[str, str]:
-    frameworks = [title for name, title in _FRAMEWORKS.items() if resolution.version_of(name)]
+    frameworks = [known.title for name, known in FRAMEWORKS.items() if resolution.version_of(name)]
     _, cuda, python = _versions(resolution)
     return {
         "framework": ", ".join(frameworks) or "none",
