@@ -1,82 +1,21 @@
 """Fields of a CreateTrainingJob request that arguments of the SDK's classes become."""
 
+import tomllib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from bakehouse.jobs.api_fields import ApiField, flatten, member_name
+from bakehouse.util.files import read_text
 
 _STAMP = 24
 """Characters that SDK v2 appends to `base_job_name`: a hyphen and the time. SDK v3 appends fewer."""
 _MAX_NAME = 63
-_ALGORITHM, _RESOURCES, _OUTPUT = "AlgorithmSpecification", "ResourceConfig", "OutputDataConfig"
-_REPOSITORY = f"{_ALGORITHM}.TrainingImageConfig"
-ESTIMATOR: Mapping[str, str] = {
-    "base_job_name": "TrainingJobName",
-    "role": "RoleArn",
-    "input_mode": f"{_ALGORITHM}.TrainingInputMode",
-    "metric_definitions": f"{_ALGORITHM}.MetricDefinitions",
-    "enable_sagemaker_metrics": f"{_ALGORITHM}.EnableSageMakerMetricsTimeSeries",
-    "container_entry_point": f"{_ALGORITHM}.ContainerEntrypoint",
-    "container_arguments": f"{_ALGORITHM}.ContainerArguments",
-    "training_repository_access_mode": f"{_REPOSITORY}.TrainingRepositoryAccessMode",
-    "training_repository_credentials_provider_arn": (
-        f"{_REPOSITORY}.TrainingRepositoryAuthConfig.TrainingRepositoryCredentialsProviderArn"
-    ),
-    "instance_count": f"{_RESOURCES}.InstanceCount",
-    "volume_size": f"{_RESOURCES}.VolumeSizeInGB",
-    "volume_kms_key": f"{_RESOURCES}.VolumeKmsKeyId",
-    "keep_alive_period_in_seconds": f"{_RESOURCES}.KeepAlivePeriodInSeconds",
-    "training_plan": f"{_RESOURCES}.TrainingPlanArn",
-    "instance_placement_config": f"{_RESOURCES}.InstancePlacementConfig",
-    "output_path": f"{_OUTPUT}.S3OutputPath",
-    "output_kms_key": f"{_OUTPUT}.KmsKeyId",
-    "subnets": "VpcConfig.Subnets",
-    "security_group_ids": "VpcConfig.SecurityGroupIds",
-    "max_run": "StoppingCondition.MaxRuntimeInSeconds",
-    "max_wait": "StoppingCondition.MaxWaitTimeInSeconds",
-    "max_retry_attempts": "RetryStrategy.MaximumRetryAttempts",
-    "use_spot_instances": "EnableManagedSpotTraining",
-    "checkpoint_s3_uri": "CheckpointConfig.S3Uri",
-    "checkpoint_local_path": "CheckpointConfig.LocalPath",
-    "tags": "Tags",
-    "enable_network_isolation": "EnableNetworkIsolation",
-    "encrypt_inter_container_traffic": "EnableInterContainerTrafficEncryption",
-    "enable_remote_debug": "RemoteDebugConfig.EnableRemoteDebug",
-    "enable_infra_check": "InfraCheckConfig.EnableInfraCheck",
-    "enable_session_tag_chaining": "SessionChainingConfig.EnableSessionTagChaining",
-    "model_channel_name": "InputDataConfig.ChannelName",
-}
-"""Fields of the arguments of PyTorch, TensorFlow and Estimator (sagemaker 2.257.7)."""
-_S3 = "InputDataConfig.DataSource.S3DataSource"
-_INPUT: Mapping[str, str] = {
-    "s3_data": f"{_S3}.S3Uri",
-    "s3_data_type": f"{_S3}.S3DataType",
-    "distribution": f"{_S3}.S3DataDistributionType",
-    "attribute_names": f"{_S3}.AttributeNames",
-    "compression": "InputDataConfig.CompressionType",
-    "content_type": "InputDataConfig.ContentType",
-    "record_wrapping": "InputDataConfig.RecordWrapperType",
-    "input_mode": "InputDataConfig.InputMode",
-}
-"""Fields of the arguments of TrainingInput (sagemaker 2.257.7)."""
-_TRAINER: Mapping[str, str] = {
-    "compute": _RESOURCES,
-    "networking": "VpcConfig",
-    "stopping_condition": "StoppingCondition",
-    "output_data_config": _OUTPUT,
-    "checkpoint_config": "CheckpointConfig",
-    "training_image_config": _REPOSITORY,
-}
-"""Structures of the arguments of ModelTrainer (sagemaker-train 1.27.0), whose names are those of the API."""
-_TRAINER_VALUES: Mapping[str, str] = {
-    "base_job_name": "TrainingJobName",
-    "role": "RoleArn",
-    "training_input_mode": f"{_ALGORITHM}.TrainingInputMode",
-    "tags": "Tags",
-    "compute.enable_managed_spot_training": "EnableManagedSpotTraining",
-    "networking.enable_network_isolation": "EnableNetworkIsolation",
-    "networking.enable_inter_container_traffic_encryption": "EnableInterContainerTrafficEncryption",
-}
+_TABLES = tomllib.loads(read_text(Path(__file__).with_suffix(".toml")))
+ESTIMATOR: Mapping[str, str] = _TABLES["estimator"]
+_INPUT: Mapping[str, str] = _TABLES["input"]
+_TRAINER: Mapping[str, str] = _TABLES["trainer"]
+_TRAINER_VALUES: Mapping[str, str] = _TABLES["trainer_values"]
 
 
 def estimator_fields(arguments: Mapping[str, object]) -> Iterator[ApiField]:
@@ -99,7 +38,7 @@ def training_input(channel: Mapping[str, Any]) -> dict[str, object]:
     """Return the arguments of the TrainingInput that becomes a channel of a request."""
     sources = {f"InputDataConfig.{name}": value for name, value in channel.items()}
     s3 = channel.get("DataSource", {}).get("S3DataSource", {})
-    sources |= {f"{_S3}.{name}": value for name, value in s3.items()}
+    sources |= {f"InputDataConfig.DataSource.S3DataSource.{name}": value for name, value in s3.items()}
     arguments = {name: sources[path] for name, path in _INPUT.items() if path in sources}
     return arguments | ({"instance_groups": groups} if (groups := s3.get("InstanceGroupNames")) else {})
 
