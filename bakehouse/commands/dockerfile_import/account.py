@@ -4,7 +4,7 @@ import enum
 import re
 from dataclasses import dataclass, field
 
-from bakehouse.catalog.secrets import secret_in
+from bakehouse.catalog.secrets import kind_of_secret, secret_in
 from bakehouse.fetch.connection import redacted
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+]*://[^\s'\"/]*@[^\s'\"]*")
@@ -12,6 +12,13 @@ _SECRET = re.compile(
     r"(?i)((?:[\w-]*(?:token|passw(?:or)?d?|secret|api[-_]?key|credentials?|proxy)[\w-]*)(?:\s*[=:]\s*|\s+))"
     r"(\"[^\"]*\"|'[^']*'|[^\s;&|]+)"
 )
+
+_LOGIN = re.compile(
+    r"\w[\w+]*://(?!git@)[^/\s'\"]*@|(?i:--(?:password|token|passwd)\b|authorization: *\w+ +[^\s$]"
+    r"|\b\w+-(?:token|key): *[^\s$]|\blogin\s+\S+\s+password\s+[^\s$])"
+    r"|\bcurl\b[^;&|\n]*\s(?:-u|--user)[ =]?[^\s:]+:[^\s$]"
+)
+"""Logins in URLs, options, headers and .netrc."""
 
 
 class Fate(enum.Enum):
@@ -96,8 +103,15 @@ class Account:
         return tuple(sorted(dict.fromkeys(rows), key=lambda row: row.line))
 
 
+def has_secret(text: str) -> bool:
+    """Return whether a text that everybody could read contains a secret."""
+    given = re.findall(r"\b(\w+)=[\"']?([^\s\"';&|$]+)", text)
+    return bool(secret_in(text) or _LOGIN.search(text) or any(kind_of_secret(*pair) for pair in given))
+
+
 def report_text(text: str) -> str:
     """Return a text for reports, without secrets."""
     shown = _ADDRESS.sub(lambda match: redacted(match[0]), " ".join(text.split()))
+    shown = re.sub(r"(?<=\s)(-u|--user)([ =]?)[^\s:'\"]+:(?!/)\S+", r"\1\2…", shown)
     shown = _SECRET.sub(lambda match: f"{match[1]}…", shown)
     return " ".join("…" if secret_in(word) else word for word in shown.split())

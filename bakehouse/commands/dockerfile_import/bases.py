@@ -29,9 +29,17 @@ _PYTHONS = names("pythons")
 def python_of(image: str) -> str:
     """Return the version of python3 in an image of a distribution, or on one; empty if it is not known."""
     name = image.removeprefix("docker.io/").removeprefix("library/").partition("@")[0]
-    if match := re.search(r"(ubuntu|debian)-?:?([\d.]+|[a-z]+)", name.replace("-slim", "")):
+    if match := re.match(
+        r"(?:.*/)?(?:cuda:.*)?\b(ubuntu|debian)-?:?([\d.]+|[a-z]+)", name.replace("-slim", "")
+    ):
         return _PYTHONS.get(f"{match[1]}:{match[2]}", "")
     return ""
+
+
+def working_directory(image: str) -> str:
+    """Return the directory that an image sets with WORKDIR; empty if it is not known."""
+    known = names("working_directories").items()
+    return next((path for pattern, path in known if re.fullmatch(pattern, image.partition("@")[0])), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,8 @@ _APT = names("apt")
 """Packages of Debian and Ubuntu that contain a component."""
 _PIP = names("pip")
 _IN_REQUIREMENTS = names("in_requirements")
-_ADDRESSES = {
-    re.compile(r"https?://(?:www\.)?(?:astral\.sh/uv|github\.com/astral-sh/uv/)\S*"): (
-        "Bakehouse locks and installs Python packages with uv itself"
-    ),
-    re.compile(r"https?://pyenv\.run/?"): "python",
-}
+_UV_ADDRESS = re.compile(r"https?://(?:www\.)?(?:astral\.sh/uv|github\.com/astral-sh/uv/)\S*")
+_UV = "Bakehouse locks and installs Python packages with uv itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +123,6 @@ class ReverseIndex:
         address = _normal(text)
         if source := self._urls.get(address):
             return source
-        for pattern, name in _ADDRESSES.items():
-            if pattern.fullmatch(text) and name in self._known:
-                return ComponentSource(name)
         if "://" not in text and not text.startswith("git@"):
             return None
         name = address.removesuffix("/download").rpartition("/")[2].partition("#")[0]
@@ -157,16 +150,10 @@ class ReverseIndex:
         variant = f"{version.local}-*" if version.local and re.match(r"cu\d|cpu", version.local) else ""
         return ComponentSource(components[0], version.public, variant)
 
-    def replacement(self, text: str) -> str:
+    @staticmethod
+    def replacement(text: str) -> str:
         """Return the reason why Bakehouse itself replaces a download; empty if it does not."""
-        return next(
-            (
-                reason
-                for pattern, reason in _ADDRESSES.items()
-                if pattern.fullmatch(text) and reason not in self._catalog.components
-            ),
-            "",
-        )
+        return _UV if _UV_ADDRESS.fullmatch(text) else ""
 
     def find_pip(self, name: str) -> tuple[str, ...]:
         """Return the components of a Python package, the first choice first."""

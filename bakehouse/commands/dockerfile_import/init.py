@@ -1,12 +1,11 @@
 """The `init` task: makes a repository a Bakehouse project with a first recipe."""
 
 import json
-import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from packaging.version import Version
 
@@ -19,10 +18,9 @@ from bakehouse.catalog.recipe import is_image_name, proposed_name
 from bakehouse.commands.dockerfile_import import recipe_text
 from bakehouse.commands.dockerfile_import.account import AccountRow, Fate
 from bakehouse.commands.dockerfile_import.bases import DEFAULT_BASE, BaseChoice, KnownImage
-from bakehouse.commands.dockerfile_import.choose import recipe_head, settle
 from bakehouse.commands.dockerfile_import.choose import select as select_components
+from bakehouse.commands.dockerfile_import.choose import settle
 from bakehouse.commands.dockerfile_import.proposal import Proposal
-from bakehouse.commands.dockerfile_import.recipe_text import content_of, requirements_of
 from bakehouse.commands.dockerfile_import.repository import look
 from bakehouse.commands.dockerfile_import.translate import DockerfileBuild, find_context
 from bakehouse.errors import Location, RecipeError, UsageError
@@ -39,17 +37,6 @@ RECIPES = "training-images"
 """Directory of the recipes of a new project."""
 IGNORED = ("/build/", "/signing.pem")
 """Paths of a project that are not committed: Bakehouse's state, and the private key of its signatures."""
-_EXAMPLES = (
-    "# Run it in smoke tests.",
-    "# smoke: {{hosts: 1, hyperparameters: {{epochs: 1}}}}",
-    "",
-    "# Packages of the distribution, environment variables, other files, and last build steps.",
-    "# packages: [libgomp1]",
-    '# environment: {{TOKENIZERS_PARALLELISM: "false"}}',
-    "# files:",
-    "#   - {{from: {to_root}/tools/, to: /opt/tools/}}",
-    "# run: [\"echo 'umask 027' >> /etc/profile\"]",
-)
 _TABLE = re.compile(r"^[ \t]*\[tool\.bakehouse\][ \t]*(?:#.*)?$", re.MULTILINE)
 
 
@@ -159,22 +146,23 @@ def run(
             if context != source.parent:
                 created.lines.append(f"build context: {display_path(context)}; `--context` names another one")
             build = DockerfileBuild(source, context, options.arguments, options.target)
-            imported = recipe_text.import_dockerfile(build, dockerfile, recipe, catalog)
-            created.dockerfile, created.rows = dockerfile, imported.rows
-            created.untranslated, created.change = imported.checks, imported.change
-            created.needs_lock = imported.needs_lock
-            new, directory = with_settings(old, pyproject, imported.region)
+            files, proposal, created.change = recipe_text.import_dockerfile(
+                build, dockerfile, recipe, catalog
+            )
+            created.dockerfile, created.rows = dockerfile, proposal.account.rows()
+            created.untranslated, region = proposal.account.checks(), proposal.base.region
+            created.needs_lock = bool(proposal.requirements or proposal.requirement_files)
+            new, directory = with_settings(old, pyproject, region)
             selected = tomllib.loads(new)["tool"]["bakehouse"].get("region")
-            if imported.region and selected != imported.region:
+            if region and selected != region:
                 reason = f"`region` in [tool.bakehouse] selects the registry of {selected}"
-                text = f"FROM {imported.image}"
-                created.untranslated += (AccountRow(imported.line, text, Fate.UNTRANSLATED, reason),)
-            files |= imported.files
+                text = f"FROM {proposal.image}"
+                created.untranslated += (AccountRow(proposal.line, text, Fate.UNTRANSLATED, reason),)
         else:
             proposal = look(root, catalog)
             if described:
                 proposal.base = KnownImage((described,))
-            files |= first_recipe(created.name, recipe, root, proposal, catalog)
+            files = first_recipe(created.name, recipe, root, proposal, catalog)
             created.found, created.untranslated = proposal.account.rows(), proposal.account.checks()
     # The recipe directory must exist before the settings name it.
     for path, content in files.items():
@@ -324,23 +312,8 @@ def first_recipe(
     names = [FRAMEWORKS[part].title for part in selection.components if part in FRAMEWORKS]
     extends = f"Extends {selection.base[0]}, with" if selection.base[0] != DEFAULT_BASE[0] else ""
     head = f"{' and '.join(names)}, with" if names else extends or "With"
-    lines = [*recipe_head(f"{head} the code of {name}", selection), ""]
-    files: dict[Path, str] = {}
-    to_root = _relative(root, recipe)
-    requirements = requirements_of(proposal, root, recipe)
-    if requirements and requirements[1]:
-        files[requirements[0]] = requirements[1]
-    file = _relative(requirements[0], recipe) if requirements else f"{to_root}/requirements.txt"
-    lines.append(f"# Your Python packages. After a change, run `bake lock {name}`.")
-    lines += [f"{'' if requirements else '# '}requirements: {file}", ""]
-    lines.append("# Your training code, copied to /opt/ml/code. SageMaker starts the entry point.")
-    lines += content_of(proposal, root, recipe) or [
-        f"# code: {{directory: {to_root}/src, entry_point: train.py}}"
-    ]
-    lines += [line.format(to_root=to_root) for line in _EXAMPLES]
-    if checks := proposal.account.checks():
-        lines += ["# To check:", *(f"# {row.text}: {row.detail}" for row in checks)]
-    return {**files, recipe: "\n".join(lines) + "\n"}
+    summary = f"{head} the code of {name}"
+    return recipe_text.recipe_files(summary, proposal, selection, root, recipe)
 
 
 def _newest_pinned(component: Component) -> str:
@@ -373,8 +346,3 @@ def _write(path: Path, content: str, root: Path, created: Created) -> None:
         return
     write_whole(path, content)
     created.lines.append(f"wrote {path.relative_to(root)}")
-
-
-def _relative(path: Path, file: Path) -> str:
-    """Return a path relative to the directory of a file."""
-    return PurePosixPath(os.path.relpath(path, file.parent)).as_posix()

@@ -30,6 +30,7 @@ _URL = re.compile(r"https?://|ftp://|git@|git\+|git://|ssh://")
 _LOGIN = re.compile(r"\w[\w+]*://(?!git@)[^/]*@")
 _CONDA = re.compile(r"(?:[\w-]+::)?([\w.-]+?)\s*(?:(==?|>=|<=|<|>)\s*([\w.*]+)(?:=\S+)?)?")
 _CONDA_PYTORCH = names("conda_pytorch")
+_INDEXES = ("-i", "-f", "--find-links", "--index", "--default-index", "--index-url", "--extra-index-url")
 LEVELS = {"apt": 1, "dnf": 1, "pip": 2, "conda": 2}
 """Layers of a recipe: packages, requirements, and 3 for files and code."""
 
@@ -212,9 +213,9 @@ class Lifter:
                 if not source:
                     return f"`{value}` is not in the build context"
                 files.append(("-c" if "c" in name.strip("-")[:1] else "-r", source))
-            elif _is_index(name) and "pytorch.org" in value:
+            elif name in _INDEXES and "pytorch.org" in value:
                 index = value
-            elif _is_index(name):
+            elif name in _INDEXES:
                 return "the lock reads indexes from pip's configuration, not from the command"
             else:
                 return f"a recipe has no option {name} of pip"
@@ -368,18 +369,6 @@ class Lifter:
                 text = f"{source}:{number}"
                 wish = Wish(components, specifier, variant, entry.line, text, [entry], row.strip())
                 self._proposal.wish(wish)
-
-
-def _is_index(option: str) -> bool:
-    return option in (
-        "-i",
-        "-f",
-        "--find-links",
-        "--index",
-        "--default-index",
-        "--index-url",
-        "--extra-index-url",
-    )
 
 
 def _variant(specifier: str, index: str) -> tuple[str, str]:

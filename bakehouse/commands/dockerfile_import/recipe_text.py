@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bakehouse.catalog.catalog import Catalog
@@ -20,61 +19,71 @@ from bakehouse.util.format import format_count, format_table
 
 _MAX_CELL = 60
 """Characters of a text in the table of all instructions."""
+_EXAMPLES = (
+    "# Run it in smoke tests.",
+    "# smoke: {{hosts: 1, hyperparameters: {{epochs: 1}}}}",
+    "",
+    "# Packages of the distribution, environment variables, other files, and last build steps.",
+    "# packages: [libgomp1]",
+    '# environment: {{TOKENIZERS_PARALLELISM: "false"}}',
+    "# files:",
+    "#   - {{from: {to_root}/tools/, to: /opt/tools/}}",
+    "# run: [\"echo 'umask 027' >> /etc/profile\"]",
+)
 _MAX_LISTED = 300
 _VERSIONS = (*FRAMEWORKS, "python", "cuda")
 """Versions that another base changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedDockerfile:
-    """The recipe for a Dockerfile."""
-
-    files: dict[Path, str]
-    """Content by path: the recipe, and its requirements if they need a file of their own."""
-    rows: tuple[AccountRow, ...]
-    checks: tuple[AccountRow, ...]
-    region: str
-    """Region of the registry of an AWS base; empty for other bases."""
-    image: str
-    line: int
-    """Line of the FROM with the image."""
-    needs_lock: bool
-    change: str
-    """Versions that another base changes; empty if the base stays."""
-
-
 def import_dockerfile(
     build: DockerfileBuild, name: str, recipe: Path, catalog: Catalog
-) -> ImportedDockerfile:
-    """Return the recipe for a Dockerfile. `name` is the Dockerfile in messages."""
+) -> tuple[dict[Path, str], Proposal, str]:
+    """Return the recipe for a Dockerfile, what it has, and the versions that another base changes.
+
+    `name` is the Dockerfile in messages.
+    """
     proposal, selection = import_and_select(read_text(build.path, errors="replace"), build, catalog)
-    lines = recipe_head(_summary(proposal.image or "scratch"), selection)
+    summary = _summary(proposal.image or "scratch")
+    files = recipe_files(summary, proposal, selection, build.context, recipe, name)
+    return files, proposal, _change(proposal, selection)
+
+
+def recipe_files(
+    summary: str,
+    proposal: Proposal,
+    selection: ChosenComponents,
+    context: Path,
+    recipe: Path,
+    dockerfile: str = "",
+) -> dict[Path, str]:
+    """Return the content by path: of the recipe, and of its requirements if they need a file of their own.
+
+    Without a Dockerfile, the recipe has examples as comments.
+    """
+    lines = recipe_head(summary, selection)
     resolution = selection.resolution
     packages = proposal.dnf if resolution and resolution.base.spec.manager == "dnf" else proposal.apt
     if packages:
         lines.append(f"packages: [{', '.join(map(_quoted, packages))}]")
     files: dict[Path, str] = {}
-    requirements = requirements_of(proposal, build.context, recipe)
+    requirements = requirements_of(proposal, context, recipe)
     if requirements:
         path, content = requirements
-        if content:
-            files[path] = content
+        files |= {path: content} if content else {}
+        lines += [] if dockerfile else ["", f"# After a change, run `bake lock {recipe.stem}`."]
         lines.append(f"requirements: {_quoted(_relative(path, recipe))}")
-    lines += content_of(proposal, build.context, recipe)
-    checks = proposal.account.checks()
-    if checks:
+    lines += content_of(proposal, context, recipe)
+    if not dockerfile:
+        absent = [] if requirements else ["# requirements: {to_root}/requirements.txt"]
+        absent += [] if proposal.code else ["# code: {{directory: {to_root}/src, entry_point: train.py}}"]
+        lines += [line.format(to_root=_relative(context, recipe)) for line in (*absent, *_EXAMPLES)]
+    if checks := proposal.account.checks():
         lines += ["", "# To check:"]
-        lines += [_comment(f"{name}:{row.line}: {row.text}: {row.detail}") for row in checks]
-    return ImportedDockerfile(
-        {**files, recipe: "\n".join(lines) + "\n"},
-        proposal.account.rows(),
-        checks,
-        proposal.base.region,
-        proposal.image,
-        proposal.line,
-        bool(requirements),
-        _change(proposal, selection),
-    )
+        places = (f"{dockerfile}:{row.line}: " if dockerfile else "" for row in checks)
+        lines += [
+            _comment(f"{place}{row.text}: {row.detail}") for place, row in zip(places, checks, strict=True)
+        ]
+    return {**files, recipe: "\n".join(lines) + "\n"}
 
 
 def _summary(image: str) -> str:

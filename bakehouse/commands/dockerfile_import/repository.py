@@ -23,7 +23,6 @@ _DEVELOPMENT = re.compile(r"dev|test|doc|lint|ci\b|notebook")
 _SKIPPED = re.compile(
     r"\.|(?:build|dist|images|tests?|docs?|node_modules|site-packages|venv|env|training-images)$"
 )
-_DOCKERFILE = re.compile(r"(?:^|/)(?:[\w-]+\.)?Dockerfile(?:\.[\w-]+)?$")
 _MAX_DEPTH = 4
 _CODE = ("src", "code", "training")
 """Usual directories of a training script."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from bakehouse.catalog.run_steps import PLACES, RunStep
-from bakehouse.catalog.secrets import secret_in
-from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry
+from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry, has_secret
 from bakehouse.commands.dockerfile_import.index import ComponentSource, ReverseIndex, version_in
 from bakehouse.commands.dockerfile_import.installs import (
     names,
@@ -42,8 +41,6 @@ _OFFLINE = offline_programs()
 """Programs that use no network. A step with others may."""
 _READ_NO_VARIABLES = frozenset(("curl", "wget", "git", "unzip", "gpg", "apt-get", "apt", "dpkg"))
 """Programs that only write files that they name; the last three also change packages of the distribution."""
-_WRITE_ONLY = frozenset(("echo", "printf", "mkdir", "touch", "rm", "rmdir", "set", "true", "umask"))
-"""Programs that use no files of the packages before them."""
 _FILE_PROGRAMS = ("cp", "mv", "ln", "rm", "echo", "printf", "cat", "tee", "sed", "chmod", "chown", "touch")
 _WRITERS = (*_FILE_PROGRAMS, "mkdir", "rmdir", "patch", "install")
 _CACHES = re.compile(
@@ -51,7 +48,6 @@ _CACHES = re.compile(
 )
 _SSH = re.compile(r"/etc/ssh/|/\.ssh\b|/run/sshd|pam\.d/sshd|authorized_keys|sshd_config|ssh_config")
 _URL = re.compile(r"https?://|ftp://|git@|git\+|git://|ssh://")
-_LOGIN = re.compile(r"\w[\w+]*://(?!git@)[^/\s'\"]*@|(?i:--(?:password|token|passwd)\b)")
 _OUTPUTS = ("-o", "-O", "--output", "--output-document", "-C", "-P", "--directory-prefix", "--directory")
 _UNPACKED = re.compile(r"\.(?:tar(?:\.\w+)?|tgz|tbz2?|txz|zip|sh|run|git|gz)$")
 _OF_APT = re.compile(
@@ -111,6 +107,8 @@ class RunTranslator:
         """The highest layer that has content of earlier instructions."""
         self._bounds: list[tuple[int, int]] = []
         """For each kept step, the first and the last place that it may have."""
+        self._low, self._limit = 0, len(PLACES)
+        """The same for the kept commands of this RUN."""
 
     def run(self, instruction: Instruction, entry: InstructionEntry, state: RunState) -> None:
         """Translate one RUN."""
@@ -123,6 +121,7 @@ class RunTranslator:
             shell, text = inner
             commands = split_commands(text)
         if commands is None:
+            self._low, self._limit = self._first_place(text), len(PLACES)
             self._keep_text(text, entry, state, shell, ())
             return
         parts = self._parts(commands)
@@ -345,7 +344,11 @@ class RunTranslator:
                 for word in plain
                 if word.startswith("/") and not self._owner(word) and not _CACHES.match(word)
             ]
-            if program in ("cp", "mv", "ln", "install") and outside == plain[-1:]:
+            if (
+                program in ("cp", "mv", "ln", "install")
+                and outside == plain[-1:]
+                and outside[0][:5] == "/usr/"
+            ):
                 outside = []
             return None if outside else (next(iter(owners), None) or (inside if plain else None))
         return next(iter(owners), None) or inside
@@ -464,33 +467,49 @@ class RunTranslator:
         return True
 
     def _settle(self, parts: list[_Part], entry: InstructionEntry) -> None:
-        """Apply what is lifted, in order; an installation that depends on a kept neighbour is kept, too."""
-        pending: list[str] = []
+        """Apply what is lifted, in order; an installation that depends on a kept neighbour is kept, too.
+
+        If no place is right for the kept commands around what is lifted, all are kept as they are.
+        """
+        saved = self._level, [*self._bounds]
+        self._decide(parts)
+        if self._low > self._limit:
+            self._level, self._bounds = saved
+            for part in parts:
+                if part.fate == "lift":
+                    part.fate, part.reason = "keep", "it may depend on the kept command before it"
+            self._decide(parts)
         for part in parts:
-            if part.fate == "lift" and part.lift and self._must_stay(part.lift, pending):
-                part.fate, part.reason = "keep", "it may depend on the kept command before it"
-            if part.fate == "keep":
-                pending.append(part.command.text)
-            elif part.lift:
+            if part.fate == "lift" and part.lift:
                 before = self._counts()
                 part.lift.apply(entry)
-                self.lifted(part.lift.level)
                 for key, count in self._counts().items():
                     if count > before[key]:
                         entry.add(Fate.RECIPE, f"`{key}`")
             elif part.fate == "block" and part.wish:
                 part.wish.line = part.wish.line or entry.line
                 part.wish.entries.append(entry)
-                self.lifted(1)
             elif part.fate == "ssh":
                 self._proposal.ssh_entries.append(entry)
             elif part.fate == "python":
                 self._proposal.python_entries.append(entry)
                 if part.reason:
                     self.lifter.python(part.reason, entry)
-        for part in parts if not pending else ():
-            if part.fate == "neutral":
+            elif part.fate == "neutral" and all(other.fate != "keep" for other in parts):
                 entry.add(Fate.REPLACED, part.reason)
+
+    def _decide(self, parts: list[_Part]) -> None:
+        """Decide which installations are lifted, and the bounds of the place of the kept commands."""
+        pending: list[str] = []
+        self._low, self._limit = 0, len(PLACES)
+        for part in parts:
+            if part.fate == "lift" and part.lift and self._must_stay(part.lift, pending):
+                part.fate, part.reason = "keep", "it may depend on the kept command before it"
+            if part.fate == "keep":
+                pending.append(part.command.text)
+                self._low = max(self._low, self._first_place(part.command.text))
+            elif part.fate in ("lift", "block"):
+                self.lifted(part.lift.level if part.lift else 1)
 
     def _counts(self) -> dict[str, int]:
         proposal = self._proposal
@@ -509,22 +528,21 @@ class RunTranslator:
         place = lift.level - 1
         blocking = [number for number, kept in enumerate(self._proposal.run) if _may_change(kept.text, lift)]
         bounds = self._bounds[: max(blocking, default=-1) + 1]
-        if is_pending := any(_may_change(text, lift) for text in pending):
-            bounds = [*self._bounds, *((self._first_place(text), place) for text in pending)]
+        is_pending = any(_may_change(text, lift) for text in pending)
+        if is_pending:
+            bounds = [*self._bounds, (self._low, place)]
         if any(low > place for low, _ in bounds):
             return True
         if is_pending:
-            self._pending_limit = place
+            self._limit = min(self._limit, place)
         for number in blocking:
             low, high = self._bounds[number]
             self._bounds[number] = (low, min(high, place))
         return False
 
-    _pending_limit = len(PLACES)
-
     def _first_place(self, text: str) -> int:
         """Return the first place at which a kept command finds all that it may use."""
-        place = 0 if _all_programs(text) <= _WRITE_ONLY else min(self._level, 2)
+        place = min(self._level, 2)
         paths = (path for path in re.findall(r"[\w./~-]+", text) if path != ".")
         copied = (str(joined_path(self._directory, path)) for path in paths)
         if any(map(self._proposal.copied, copied)) or (
@@ -578,7 +596,7 @@ class RunTranslator:
         *,
         is_closed: bool = False,
     ) -> None:
-        if reason := self._refusal(text, state):
+        if reason := self.refusal(text, state):
             entry.check(reason)
             return
         commands, programs = split_commands(text) or (), _all_programs(text)
@@ -596,10 +614,7 @@ class RunTranslator:
                 *(install.tool for words in _calls(commands) if (install := read_install(words))),
             ]
             advice = next((_ADVICE[name] for name in _ADVICE if name in used), _FIND_OUT)
-        low = max([self._first_place(text), *(low for low, _ in self._bounds)])
-        high = max(low, min(len(PLACES), self._pending_limit))
-        self._pending_limit = len(PLACES)
-        self._bounds.append((low, high))
+        self._bounds.append((max([self._low, *(low for low, _ in self._bounds)]), self._limit))
         step = RunStep(command, network, "", shell, state.user)
         self._proposal.run.append(KeptStep(step, entry, text, advice))
         why = f" ({reasons[0]})" if reasons else ""
@@ -610,10 +625,10 @@ class RunTranslator:
         if _OF_PIP.search(text) and re.search(r"install|site-packages|dist-packages", text):
             entry.note("it changes Python packages that no lock names")
 
-    def _refusal(self, text: str, state: RunState) -> str:
+    def refusal(self, text: str, state: RunState) -> str:
         """Return why a command cannot be kept; empty if it can."""
         names = {*re.findall(r"\$\{?([A-Za-z_]\w*)", text)}
-        if secret_in(text) or _LOGIN.search(text) or names & state.secrets:
+        if has_secret(text) or names & state.secrets:
             return "it contains a secret, which everybody who pulls the image could read"
         directory = str(self._directory)
         words = re.findall(r"[^\s'\"=;|&<>()]+", text)

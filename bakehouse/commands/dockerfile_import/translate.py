@@ -11,8 +11,8 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.run_steps import RunStep
 from bakehouse.catalog.secrets import kind_of_secret
 from bakehouse.catalog.user_files import CODE_DIRECTORY
-from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry
-from bakehouse.commands.dockerfile_import.bases import find_base, python_of
+from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry, has_secret
+from bakehouse.commands.dockerfile_import.bases import find_base, python_of, working_directory
 from bakehouse.commands.dockerfile_import.index import ReverseIndex
 from bakehouse.commands.dockerfile_import.installs import names
 from bakehouse.commands.dockerfile_import.lifts import joined_path
@@ -128,12 +128,12 @@ class _Translation:
         self._paths: list[tuple[str, str, InstructionEntry]] = []
         self._directories: dict[str, InstructionEntry] = {}
         """Directories that WORKDIR made."""
-        self._users: list[tuple[str, InstructionEntry]] = []
         self._builders: dict[str, str] = {}
         """Components by the name of a stage that builds nothing else."""
         self._stages: list[_Stage] = []
         self._used: list[_Stage] = []
         self._given: Sequence[Instruction] = ()
+        self._uv: InstructionEntry | None = None
 
     def run(self, given: Sequence[Instruction]) -> Proposal:
         self._given = given
@@ -156,6 +156,9 @@ class _Translation:
             entry = proposal.python_entries[0]
             text = f"python3 of {proposal.image}"
             proposal.wish(Wish(("python",), f"=={version}.*", "", entry.line, text, [entry]))
+        if self._uv and any(re.search(r"\buvx? ", kept.text) for kept in proposal.run):
+            proposal.requirements["uv"] = self._uv
+            self._uv.add(Fate.RECIPE, "`requirements`, because steps of `run` use uv")
         self._runs.finish()
         return proposal
 
@@ -231,7 +234,8 @@ class _Translation:
                 entry.check("set `platforms` of the recipe", f"FROM {flag}")
         if stage is self._used[0]:
             self._proposal.image_entry = entry
-            self._state = RunState()
+            directory = working_directory(stage.image)
+            self._state = RunState(PurePosixPath(directory or "/"), bool(directory))
         else:
             entry.add(Fate.REPLACED, f"the recipe joins it with stage {stage.image}")
         handlers: dict[str, Callable[[Instruction], None]] = {
@@ -309,7 +313,8 @@ class _Translation:
         for word in self._words(instruction, json=False):
             name, equals, value = word.partition("=")
             given = self._build.arguments.get(name)
-            if kind_of_secret(name, value or "x") or kind_of_secret(name, given or "x" * 40):
+            values = value or "x", given or "x" * 40
+            if any(kind_of_secret(name, text) or has_secret(text) for text in values):
                 self._state.secrets.add(name)
                 self._entry.text = f"ARG {name}" + ("=…" if equals else "")
                 self._entry.check("it looks like a secret; set it when the job starts")
@@ -358,7 +363,7 @@ class _Translation:
         entry, state = self._entry, self._state
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             return entry.check(f"a recipe has no variable `{name}`")
-        if kind_of_secret(name, value):
+        if kind_of_secret(name, value) or has_secret(value):
             # The value must not appear in the recipe or in messages.
             entry.text = entry.text.replace(value, "…") if value else entry.text
             return entry.check("it looks like a secret; set it when the job starts", f"ENV {name}=…")
@@ -477,7 +482,6 @@ class _Translation:
     def _user(self, instruction: Instruction) -> None:
         name = " ".join(self._words(instruction))
         self._state.user = "" if name in _ROOT else name
-        self._users.append((name, self._entry))
         if name in _ROOT:
             self._entry.add(Fate.REPLACED, "training images run as root")
         else:
@@ -538,7 +542,9 @@ class _Translation:
         if new:
             self._runs.lifted(3)
         for file in new:
-            if flags.get("chown") and flags["chown"] not in _ROOT:
+            if has_variables(flags.get("chown", "") + flags.get("chmod", "")):
+                entry.check("the Dockerfile does not say the value of its variables")
+            elif flags.get("chown") and flags["chown"] not in _ROOT:
                 self._keep(f"chown -R {shlex.quote(flags['chown'])} {shlex.quote(file.target)}", entry)
             if "chmod" in flags:
                 self._keep(f"chmod -R {shlex.quote(flags['chmod'])} {shlex.quote(file.target)}", entry)
@@ -555,6 +561,9 @@ class _Translation:
             if names_in and not self._is_plain_base:
                 self._entry.check(f"the Dockerfile does not say the value of {min(names_in)}")
                 continue
+            if reason := self._runs.refusal(text, self._state):
+                self._entry.check(reason)
+                continue
             known = self._state.variables | dict.fromkeys(names_in, "")
             body = text if quote else expanded(text, known)
             end = next(f"END{number or ''}" for number in range(99) if f"END{number or ''}" not in body)
@@ -566,6 +575,7 @@ class _Translation:
         image = next((other.image for other in self._stages if other.name == stage.lower()), stage)
         if _UV_IMAGE.search(image):
             self._entry.add(Fate.REPLACED, _UV)
+            self._uv = self._entry
         elif components := self._builders.get(stage.lower()):
             self._entry.add(Fate.REPLACED, f"the recipe has {components}")
         else:
@@ -690,7 +700,7 @@ class _Translation:
             reason = f"{before} does not start the script; set the job's `distribution`"
             started[position][0].check(reason)
         if after := texts[position + 1 :]:
-            options = dict.fromkeys(word for word in after if word.startswith("-")) or after
+            options = dict.fromkeys(word.partition("=")[0] for word in after if word[0:1] == "-") or after
             started[position + 1][0].check(f"pass {' '.join(options)} as hyperparameters of the job")
         return None
 

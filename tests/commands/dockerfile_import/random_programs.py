@@ -5,53 +5,38 @@ from collections.abc import Iterator
 
 PROGRAMS = 50
 COMMANDS = (
-    *(
-        "echo a{n} > f",
-        "echo b >> f",
-        "printf '%s\\n' \"x y\" > 'g h'",
-        "mkdir -p d/e && touch d/e/f",
-        "ln -s f l",
-    ),
-    *(
-        "! test -e nosuch && echo no > n",
-        "{{ echo 1; echo 2; }} > both",
-        "(cd / && echo sub) > s",
-        "chmod 640 f || true",
-    ),
-    *("for i in 1 2 3; do echo $i >> loop; done", "if [ -f f ]; then echo yes > y; else echo no > y; fi"),
-    *(
-        'V=$(echo out; false); echo "$V $?" > v',
-        "echo z | tee t | tr z q > q",
-        "cat <<E > h\nline $HOME\nE\n",
-    ),
-    *(
-        "false; echo after > after",
-        'case $A in 1) echo one;; *) echo "other $A";; esac > c',
-        "umask 077; touch m",
-    ),
-    *(
-        "f() {{ echo \"$1$2\"; }}; f 1 '2 3' > fun",
-        "test -e f && rm f; echo gone > r",
-        "sleep 0.1 & wait; echo w > w",
-    ),
-    *(
-        "echo $B > b && echo ${{B:-none}} > c2",
-        "false || echo or > or",
-        "export E=5; sh -c 'echo $E' > e",
-        "set -e; true",
-    ),
-    *(
-        'echo "$(pwd)" > p',
-        'cd /tmp && echo here > "$OLDPWD/here"',
-        "echo a && false || echo rescued > res",
-        "exit 0",
-    ),
-    *(
-        'while read x; do echo "<$x>"; done < /etc/hostname > /dev/null',
-        "touch -- -x",
-        "mkdir k{{1,2}}",
-        "echo * > glob",
-    ),
+    *r"""echo a{n} > f
+echo b >> f
+printf '%s\n' "x y" > 'g h'
+mkdir -p d/e && touch d/e/f
+ln -s f l
+! test -e nosuch && echo no > n
+{{ echo 1; echo 2; }} > both
+(cd / && echo sub) > s
+chmod 640 f || true
+for i in 1 2 3; do echo $i >> loop; done
+if [ -f f ]; then echo yes > y; else echo no > y; fi
+V=$(echo out; false); echo "$V $?" > v
+echo z | tee t | tr z q > q
+false; echo after > after
+case $A in 1) echo one;; *) echo "other $A";; esac > c
+umask 077; touch m
+f() {{ echo "$1$2"; }}; f 1 '2 3' > fun
+test -e f && rm f; echo gone > r
+sleep 0.1 & wait; echo w > w
+echo $B > b && echo ${{B:-none}} > c2
+false || echo or > or
+export E=5; sh -c 'echo $E' > e
+set -e; true
+echo "$(pwd)" > p
+cd /tmp && echo here > "$OLDPWD/here"
+echo a && false || echo rescued > res
+exit 0
+while read x; do echo "<$x>"; done < /etc/hostname > /dev/null
+touch -- -x
+mkdir k{{1,2}}
+echo * > glob""".splitlines(),
+    "cat <<E > h\nline $HOME\nE\n",
 )
 
 

@@ -38,17 +38,13 @@ def test_the_fate_of_an_instruction_is_that_of_its_worst_part() -> None:
     ("text", "shown"),
     [
         ("RUN TOKEN=swordfish pip install x", "RUN TOKEN=… pip install x"),
-        (
-            "RUN cli login --token swordfish --password='sword fish' x",
-            "RUN cli login --token … --password=… x",
-        ),
+        ("RUN cli login --token swordfish --password='sword fish' x",
+         "RUN cli login --token … --password=… x"),
         ("RUN git clone https://ada:swordfish@x.example/a.git", "RUN git clone https://x.example/a.git"),
-        (
-            "RUN apt-get -o Acquire::http::Proxy=http://a:swordfish@b x",
-            "RUN apt-get -o Acquire::http::Proxy=… x",
-        ),
+        ("RUN apt-get -o Acquire::http::Proxy=http://a:swordfish@b x",
+         "RUN apt-get -o Acquire::http::Proxy=… x"),
         ("RUN echo hf_" + "abcdefghij" * 4, "RUN echo …"),
     ],
-)
+)  # fmt: skip
 def test_reports_hide_secrets(text: str, shown: str) -> None:
     assert report_text(text) == shown

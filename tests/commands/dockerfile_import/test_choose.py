@@ -19,44 +19,32 @@ AWS = "763104351884.dkr.ecr.us-west-2.amazonaws.com"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
-            "http://glaros.dtc.umn.edu/gkhome/fetch/sw/metis/metis-5.1.0.tar.gz",
-            ComponentSource("metis", "5.1.0", "upstream"),
-        ),
+        ("http://glaros.dtc.umn.edu/gkhome/fetch/sw/metis/metis-5.1.0.tar.gz",
+         ComponentSource("metis", "5.1.0", "upstream")),
         ("https://github.com/rapidsai/rmm/archive/v0.15.0.tar.gz", ComponentSource("librmm", "0.15.0")),
-        (
-            "https://sourceforge.net/projects/boost/files/boost/1.73.0/boost_1_73_0.tar.gz/download",
-            ComponentSource("boost", "1.73.0"),
-        ),
+        ("https://sourceforge.net/projects/boost/files/boost/1.73.0/boost_1_73_0.tar.gz/download",
+         ComponentSource("boost", "1.73.0")),
         (
             "https://smdataparallel.s3.us-east-1.amazonaws.com/binary/pytorch/1.10.2/cu113/2022-02-18/"
             "smdistributed_dataparallel-1.4.0-cp38-cp38-linux_x86_64.whl",
             ComponentSource("smddp", "1.4.0", "pt1.10.2-cu113-py38-2022-02-18"),
         ),
         ("https://efa-installer.amazonaws.com/aws-efa-installer-latest.tar.gz", ComponentSource("efa")),
-        (
-            "https://www.open-mpi.org/software/ompi/v4.0/downloads/openmpi-4.0.4.tar.gz",
-            ComponentSource("open-mpi", "4.0.4"),
-        ),
+        ("https://www.open-mpi.org/software/ompi/v4.0/downloads/openmpi-4.0.4.tar.gz",
+         ComponentSource("open-mpi", "4.0.4")),
         ("git@github.com:Dao-AILab/flash-attention.git", ComponentSource("flash-attn")),
-        (
-            "git+https://github.com/NVIDIA/TransformerEngine.git@v1.2",
-            ComponentSource("transformer-engine", "1.2"),
-        ),
+        ("git+https://github.com/NVIDIA/TransformerEngine.git@v1.2",
+         ComponentSource("transformer-engine", "1.2")),
         ("https://github.com/NVIDIA/apex", ComponentSource("apex")),
-        (
-            "https://download.pytorch.org/whl/cu121/torch-2.1.0%2Bcu121-cp310-cp310-linux_x86_64.whl",
-            ComponentSource("pytorch", "2.1.0", "cu121-*"),
-        ),
-        (
-            "76faebe03f6c963127dbb73c13eab58c9a3faeae48779f049066a21c087c5db2",
-            ComponentSource("metis", "5.1.0", "upstream"),
-        ),
+        ("https://download.pytorch.org/whl/cu121/torch-2.1.0%2Bcu121-cp310-cp310-linux_x86_64.whl",
+         ComponentSource("pytorch", "2.1.0", "cu121-*")),
+        ("76faebe03f6c963127dbb73c13eab58c9a3faeae48779f049066a21c087c5db2",
+         ComponentSource("metis", "5.1.0", "upstream")),
         ("https://example.com/x-1.0.tar.gz", None),
         ("https://github.com/aws/deep-learning-containers", None),
         ("metis-5.1.0.tar.gz", None),
     ],
-)
+)  # fmt: skip
 def test_the_reverse_index(text: str, expected: ComponentSource | None, catalog: Catalog) -> None:
     assert ReverseIndex(catalog).find(text) == expected
 
@@ -228,13 +216,10 @@ def test_names_of_dnf_are_packages_on_a_base_with_dnf(translated: Translate) -> 
     ("image", "command", "device"),
     [
         ("debian:12", "conda install -y python=3.10 pytorch=2.1.0 pytorch-cuda=11.8", "cu121"),
-        (
-            f"{AWS}/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker",
-            "pip install torch==2.6.0+cu118",
-            "cu126",
-        ),
+        (f"{AWS}/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker",
+         "pip install torch==2.6.0+cu118", "cu126"),
     ],
-)
+)  # fmt: skip
 def test_another_cuda_version_of_a_framework_is_noted(
     image: str, command: str, device: str, translated: Translate
 ) -> None:

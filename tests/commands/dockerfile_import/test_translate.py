@@ -15,7 +15,6 @@ Translate = Callable[[str], Translated]
 METIS = "http://glaros.dtc.umn.edu/gkhome/fetch/sw/metis/metis-5.1.0.tar.gz"
 FOREIGN = "write a component, or add the files to the project"
 NEEDS = "it needs files of line 2, which is not in the recipe"
-SECRET = "it contains a secret, which everybody who pulls the image could read"
 
 
 @pytest.mark.parametrize(
@@ -198,17 +197,12 @@ def test_each_step_with_network_is_in_the_list_with_what_would_pin_it(translated
         ("RUN apt-get install git=1", "`bake lock` selects the version"),
         ("RUN --mount=type=secret,id=x make",
          "build steps of a recipe get no secrets; use this machine's pip configuration"),
-        ("ARG API_TOKEN\nRUN curl -H $API_TOKEN https://x.example",
-         SECRET),
-        ("RUN git clone https://a:b@x.example/c", SECRET),
         ("ONBUILD RUN make", "training images are not used as base images"),
         ("USER app", "SageMaker starts training as root; only steps of `run` have this user"),
         ("FOO bar", "it has no equivalent in a recipe"),
         ("ARG VERSION\nRUN echo $VERSION",
          "the Dockerfile does not say its value; give it with `--build-arg VERSION=VALUE`"),
         ("ENV PATH=/opt/x:$PATH", "a recipe cannot extend PATH; the directory is /opt/x"),
-        ("ENV API_TOKEN=hf_abcdefghijklmnopqrstuvwxyz012345",
-         "it looks like a secret; set it when the job starts"),
         ("COPY src", "it has no target"),
         ('CMD ["python", "serve.py"]', "move `serve.py` into a directory of its own and name it in `code`"),
         ("COPY src /opt/ml/code\nCMD torchrun --nproc-per-node 4 /opt/ml/code/train.py",
