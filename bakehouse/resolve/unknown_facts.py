@@ -76,7 +76,7 @@ def _undecided(incompatibility: Incompatibility, missing: set[str], pool: Sequen
 
 
 def _untested(chosen: Sequence[Candidate]) -> Iterator[str]:
-    """Yield the components with versions next to them that nobody is known to have tried."""
+    """Yield the components with versions next to them that are not known to have been tried."""
     versions = {name: version for other in chosen for name, version in other.provided.items()}
     for candidate in chosen:
         for item in candidate.spec.tested:

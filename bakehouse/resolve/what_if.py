@@ -460,7 +460,7 @@ def _base_fits(outcomes: Sequence[tuple[AlternativeSearch, Outcome]]) -> BaseFit
 
 
 def _is_for_others(resolution: Resolution) -> bool:
-    """Return whether a base has a Neuron SDK that nobody asked for, or a framework besides the one in use."""
+    """Return whether a base has an unasked Neuron SDK, or another framework than the one in use."""
     base, *others = (choice.candidate for choice in resolution.all_choices)
     asked = {item.name for item in resolution.recipe.components}
     added = FRAMEWORKS.keys() & {name for candidate in others for name in candidate.provided}
