@@ -17,16 +17,11 @@ pytestmark = pytest.mark.engine
 SCRIPT = text_of(__file__, "script")
 
 
-@pytest.mark.parametrize(
-    "launcher",
-    [{}, pytest.param({"mpi": {"enabled": True, "processes_per_host": 1}}, marks=pytest.mark.release)],
-)
 def test_code_reaches_all_hosts_without_a_server(
     workspace: Workspace,
     fleet: object,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    launcher: dict[str, object],
 ) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep/run.sh").write_text("#!/bin/sh\n")
@@ -42,7 +37,7 @@ def test_code_reaches_all_hosts_without_a_server(
         pytest.fail("a server was opened")
 
     monkeypatch.setattr(socket.socket, "listen", listen)
-    report = jobs.run(workspace, "code", Case(source=tmp_path, groups=homogeneous(2), distribution=launcher))
+    report = jobs.run(workspace, "code", Case(source=tmp_path, groups=homogeneous(2)))
 
     assert report.passed, jobs.log_text(report)
     text = jobs.log_text(report) + jobs.log_text(report, "algo-2")

@@ -1,10 +1,7 @@
-"""The main job as users run it: the fleet, a release, and what interruptions leave behind."""
+"""The main job as users run it: the fleet, a release, and its layers."""
 
 import json
-import os
-import random
 import re
-import signal
 import subprocess
 import time
 from collections import Counter
@@ -22,13 +19,9 @@ from bakehouse.pipeline.build import build
 from bakehouse.plan.workspace import Workspace, select
 from bakehouse.util import tempdir
 from tests.integration.fleet import FLEET, Fleet
-from tests.integration.killed_clusters import in_engine
-from tests.support.programs import docker, started
+from tests.support.programs import docker
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
-
-LIFE = 20.0
-"""Seconds that a release lives for certain: the toolkit alone sleeps for 30 in a job of two hosts."""
 
 
 def bake(workspace: Workspace, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -138,44 +131,6 @@ def test_demo_ends_with_an_address_and_a_snippet(workspace: Workspace, fleet: Fl
     assert record.tested
     assert record.config == fleet.images["pytorch-cpu"].digest
     assert record.media_type == "application/vnd.docker.distribution.manifest.v2+json"
-
-
-# `test_push` kills a release of a small image each day.
-@pytest.mark.release
-def test_a_release_killed_at_random_moments_leaves_nothing_and_runs_again(
-    workspace: Workspace, fleet: Fleet
-) -> None:
-    dice, runs = random.Random(20261121), []
-    for _ in range(5):
-        process = subprocess.Popen(
-            [str(HOME / "bake"), "release", "mpi-cpu"],
-            cwd=workspace.project.root,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        time.sleep(dice.uniform(0.5, LIFE))
-        assert process.poll() is None
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        runs.append(process.pid)
-
-    with started(
-        [str(HOME / "bake"), "release", "mpi-cpu"],
-        cwd=workspace.project.root,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as last:
-        printed, errors = last.communicate()
-        runs.append(last.pid)
-
-    assert last.returncode == 0, errors
-    assert [left for pid in runs for left in in_engine(pid)] == []
-    ledger = workspace.project.images / "mpi-cpu" / "releases.json"
-    assert [record.config for record in releases.load(ledger)] == [fleet.images["mpi-cpu"].digest]
-    assert not list(workspace.project.images.rglob(".*"))
-    assert printed.strip().endswith(releases.load(ledger)[0].digest)
 
 
 def test_an_image_is_not_pushed_before_it_is_tested(workspace: Workspace, fleet: Fleet) -> None:

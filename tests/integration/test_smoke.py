@@ -110,17 +110,6 @@ def test_an_image_passes_every_check_that_applies(
     assert left_behind(os.getpid()) == []
 
 
-# `bake demo` in `test_main_job` needs all of these checks, each day.
-@pytest.mark.release
-@pytest.mark.parametrize("name", ["torchrun_1x2", "torchrun_2x2", "train_success"])
-def test_pytorch_s_toolkit_and_launcher_pass(
-    engine: DockerEngine, pytorch_cpu: Built, tmp_path: Path, name: str
-) -> None:
-    report = smoke(engine, pytorch_cpu[1], tmp_path, only=[name])
-
-    assert [(check.name, check.reason) for check in report.checks] == [(name, "")]
-
-
 def test_an_image_declares_what_is_installed(engine: DockerEngine, mpi_cpu: Built, tmp_path: Path) -> None:
     image, built = mpi_cpu
     verify.verify_image(engine, image, built.stored, tmp_path)
