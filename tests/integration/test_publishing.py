@@ -23,7 +23,7 @@ from bakehouse.ledger.releases import ReleasedCheck
 from bakehouse.ledger.store import open_ledger
 from bakehouse.pipeline.smoke import SmokeOptions, pulled_image, smoke_images
 from bakehouse.plan.workspace import Workspace, select
-from bakehouse.publish import image_push, promote, push, queue
+from bakehouse.publish import image_push, options, promote, push, queue
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.verify import require_all, verify_releases
 from bakehouse.registry.destination import local_registry
@@ -201,7 +201,7 @@ def test_a_push_that_stalls_does_not_hold_up_the_others(
     team: ProjectSettings, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "_SLOW_SECONDS", 1.0)
-    monkeypatch.setattr(push, "PushOptions", partial(push.PushOptions, stall=6.0))
+    monkeypatch.setattr(options, "PushOptions", partial(push.PushOptions, stall=10.0))
     registry_proxy.stall("PUT|PATCH", "/mpi-cpu/blobs/uploads/")
     others: list[str] = []
 
