@@ -164,7 +164,8 @@ def _job_key(check: SmokeCheck, job: TrainingJob, common: object) -> str:
     judged = (kind.must_fail, kind.needs_model, kind.records_ranks, kind.needs_efa)
     expected = check.smoke.expect if check.smoke else ""
     gpus = [len(job.gpus_of(host)) for host in job.host_names]
-    return key_of("job", common, hosts, data, judged, expected, job.deadline, job.grace, job.ranks, gpus)
+    ends = (job.deadline, job.grace, *(["mpirun"] if job.ends_with_mpirun else []))
+    return key_of("job", common, hosts, data, judged, expected, *ends, job.ranks, gpus)
 
 
 def _handed(spec: ContainerSpec | None) -> dict[str, Any]:

@@ -99,6 +99,8 @@ class TrainingJob:
     """Seconds until the job is ended."""
     grace: float = 5.0
     """Seconds that the other hosts may run after one has failed."""
+    ends_with_mpirun: bool = False
+    """End the job when the toolkit's first host has told the others that mpirun succeeded. All sleep then."""
     stop_after: float | None = None
     """Seconds until the job is stopped like StopTrainingJob: SIGTERM, SIGKILL after `stop_grace`."""
     stop_grace: float = 120.0

@@ -72,6 +72,8 @@ class JobResult:
     stopped: bool = False
     """The job was stopped before it ended by itself."""
     faults: tuple[InjectedFault, ...] = ()
+    mpirun_ended: bool = False
+    """The job ended with mpirun, so its hosts have no exit codes."""
 
     @property
     def exit_codes(self) -> tuple[int | None, ...]:
@@ -105,10 +107,11 @@ def run(
         for host, container in hosts.items():
             container.start(logs / f"{host}.log", partial(on_output, host))
         exits = monitor.wait()
-        timed_out = len(exits) < len(hosts) and not monitor.stopped and not monitor.failed
+        is_ended = monitor.stopped or monitor.failed or monitor.mpirun_ended
+        timed_out = len(exits) < len(hosts) and not is_ended
         seconds = monitor.elapsed()
         for host in hosts.keys() - exits.keys():
-            hosts[host].stop(STOP_GRACE)
+            hosts[host].stop(0 if monitor.mpirun_ended else STOP_GRACE)
         results = tuple(
             _host_result(job, host, hosts[host], exits.get(host), monitor.ended_at) for host in hosts
         )
@@ -122,7 +125,8 @@ def run(
                 container.copy(path, target / host)
     host_logs, rank_logs = split_logs(job, logs)
     return JobResult(
-        results, events, host_logs, rank_logs, timed_out, seconds, monitor.stopped, tuple(monitor.faults)
+        *(results, events, host_logs, rank_logs, timed_out, seconds),
+        *(monitor.stopped, tuple(monitor.faults), monitor.mpirun_ended),
     )
 
 
@@ -163,6 +167,7 @@ class _Monitor:
         self.ended_at: dict[str, float] = {}
         self.stopped = False
         self.failed = False
+        self.mpirun_ended = False
 
     def elapsed(self) -> float:
         return time.monotonic() - self._started
@@ -170,13 +175,17 @@ class _Monitor:
     def wait(self) -> dict[str, ContainerExit]:
         """Return the exits until the deadline. After the first failure, the others get the job's grace."""
         exits: dict[str, ContainerExit] = {}
-        while len(exits) < len(self._hosts) and self._deadline > self.elapsed():
+        while len(exits) < len(self._hosts) and self._deadline > self.elapsed() and not self.mpirun_ended:
             self._inject_faults(exits)
             for host in sorted(self._hosts.keys() - exits.keys()):
                 end = self._hosts[host].wait(_POLL_SECONDS)
                 if end:
                     exits[host] = end
                     self._record_exit(host, end)
+            if self._job.ends_with_mpirun and not exits:
+                first, *others = self._job.rank_hosts
+                # The toolkit's first host writes this file on the others after mpirun, unless mpirun failed.
+                self.mpirun_ended = all(self._hosts[host].sizes(f"/tmp/done.{first}") for host in others)
         return exits
 
     def _record_exit(self, host: str, end: ContainerExit) -> None:

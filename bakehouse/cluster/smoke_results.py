@@ -156,7 +156,7 @@ def _problem(check: SmokeCheck, job: TrainingJob, result: JobResult) -> tuple[Ra
         end = "ran out of memory" if host.out_of_memory else f"exited with {host.exit_code}"
         return first, first.reason if first else f"{host.host} {end}"
     for host in result.hosts:
-        if not job.command and not host.success:
+        if not job.command and not host.success and not result.mpirun_ended:
             return None, f"{host.host} wrote no {ML}/output/success"
         if check.kind.needs_model and not host.model:
             return None, f"{host.host} wrote no file below {ML}/model"

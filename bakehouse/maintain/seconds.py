@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -81,7 +81,8 @@ def grown(record: Record, tier: str, seconds: Mapping[str, float]) -> tuple[str,
         for name in sorted(growth, key=lambda name: -growth[name])
         if growth[name] >= _GROWN_SECONDS and seconds[name] >= 2 * before.get(name, 0.0)
     ]
-    return tuple(f"{name}: {seconds[name]:.2g} s, was {_text(before.get(name))}" for name in names[:10])
+    was = {name: f"{value:g} s" for name, value in before.items()}
+    return tuple(f"{name}: {seconds[name]:.2g} s, was {was.get(name, 'below 0.5 s')}" for name in names[:10])
 
 
 def seconds_of_files(record: Record, tier: str) -> dict[str, float]:
@@ -94,10 +95,6 @@ def seconds_of_files(record: Record, tier: str) -> dict[str, float]:
     return files
 
 
-def _text(before: float | None) -> str:
-    return "below 0.5 s" if before is None else f"{before:g} s"
-
-
 def _kept(before: float | None, value: float) -> float:
     is_similar = before is not None and _KEPT_FROM * before <= value <= _KEPT_TO * before
     return before if before is not None and is_similar else _rounded(value)
@@ -108,15 +105,6 @@ def _rounded(value: float) -> float:
 
 
 def _commit() -> str:
-    command: Sequence[str] = (
-        "git",
-        "-C",
-        str(HOME),
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=8",
-        "--exclude=*",
-    )
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
+    result = subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False)
     return result.stdout.strip() or "not known"

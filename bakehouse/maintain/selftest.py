@@ -35,7 +35,6 @@ _AT_LOW_PRIORITY = ("nice", "-n", "5")
 _ENGINE_BYTES = 25 * 10**9
 """Disk usage of the tests with an engine that has no images yet: 21 GB were measured."""
 _TEMPORARY_BYTES = 3 * 10**9
-"""Disk usage of temporary files."""
 _ENVIRONMENT = {
     # Registries of tests end with the last process that uses them.
     "BAKEHOUSE_KEEP_REGISTRY": "0",
@@ -290,7 +289,6 @@ class _Checks:
     def _finish(self, name: str, failed: int, began: float) -> None:
         if failed:
             self.failed.append(name)
-        result = "failed" if failed else "passed"
         elapsed = time.monotonic() - began
         self._minutes[name] = elapsed / 60
-        self._report(f"--- {name}: {result} in {format_seconds(elapsed)}")
+        self._report(f"--- {name}: {'failed' if failed else 'passed'} in {format_seconds(elapsed)}")

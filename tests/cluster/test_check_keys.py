@@ -222,7 +222,7 @@ _JUDGES = (
     verify.same_version,
     docker.DockerEngine._arguments,
 )
-_FINGERPRINT = "a6e551456f6081d2"
+_FINGERPRINT = "660fd49fad76ecc3"
 
 
 def code_of(judge: object) -> list[str]:

@@ -162,6 +162,21 @@ def test_a_job_that_does_not_end_is_stopped_at_its_deadline(tmp_path: Path) -> N
     assert hosts["algo-2"].stopped
 
 
+def test_a_job_ends_with_mpirun_once_the_other_hosts_know(tmp_path: Path) -> None:
+    job = replace(JOB, deadline=0.5, ends_with_mpirun=True)
+    for files, ended in (({"/tmp/done.algo-1": b""}, True), ({"/tmp/done.algo-2": b""}, False)):
+        hosts = {"algo-1": Run(None), "algo-2": Run(None, files=files)}
+
+        def host(spec: ContainerSpec, hosts: dict[str, Run] = hosts) -> Run:
+            return hosts[spec.hostname]
+
+        result = job_runner.run(FakeEngine(host), job, tmp_path)
+
+        assert (result.mpirun_ended, result.timed_out) == (ended, not ended)
+        assert result.exit_codes == (None, None)
+        assert hosts["algo-2"].stopped
+
+
 def test_a_failure_does_not_extend_the_deadline_of_the_job(tmp_path: Path) -> None:
     hosts = {"algo-1": Run(exit_code=1), "algo-2": Run(exit_code=None)}
     job = replace(JOB, deadline=0.2, grace=60.0)

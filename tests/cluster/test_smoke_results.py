@@ -69,6 +69,14 @@ def test_a_job_of_which_every_rank_finished_passes() -> None:
     )
 
 
+def test_a_job_that_ended_with_mpirun_passes_by_its_ranks_alone() -> None:
+    finished, late = (job_result(None, None, events=notes(JOB, late=ranks)) for ranks in ((), (3,)))
+
+    assert judge(finished).reason == "algo-1 wrote no /opt/ml/output/success"
+    assert judge(replace(finished, mpirun_ended=True)).outcome is Outcome.PASSED
+    assert judge(replace(late, mpirun_ended=True)).reason == "exit 0, but ranks 0-3 did not finish"
+
+
 def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
     log = "[1,0]<stdout>:fine\n[1,3]<stderr>:Traceback\n[1,3]<stderr>:ValueError: boom\n[1,0]<stderr>:Error\n"
     events = notes(JOB, failed={3: "ValueError: boom\nand a page more", 0: "connection closed"})
