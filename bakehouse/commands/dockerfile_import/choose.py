@@ -68,7 +68,8 @@ def import_and_select(
     while True:
         proposal = translate(text, build, catalog)
         selection = select(proposal, catalog)
-        dropped = selection.dropped.keys() - build.excluded.keys() - {*_FIRST}
+        of_base = {name for name, _, _ in proposal.base.wishes}
+        dropped = selection.dropped.keys() - build.excluded.keys() - of_base - {"python"}
         if not dropped:
             break
         reasons = {name: _dropped_reason(name, selection) for name in sorted(dropped)}

@@ -161,6 +161,8 @@ def test_a_component_that_does_not_fit_is_named_with_the_reason(translated: Tran
     assert (line, text) == (1, "xformers")
     assert detail.startswith("no release of xformers in the catalogue fits debian 12 with python ")
     assert [*result.proposal.requirements] == ["xformers==0.0.30"]
+    jax = translated("FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\nRUN pip install jax[cuda12]==0.4.30\n")
+    assert [*jax.proposal.requirements] == ["jax[cuda12]==0.4.30"]
 
 
 def test_an_efa_that_hangs_moves_to_another_version(translated: Translate) -> None:
