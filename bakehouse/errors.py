@@ -270,6 +270,12 @@ class UndecidedError(BakehouseError):
     exit_code = 17
 
 
+class ReplayError(BakehouseError):
+    """A job that failed on SageMaker fails on this machine for another reason."""
+
+    exit_code = 18
+
+
 class UsageError(BakehouseError):
     """The command line is invalid, or the settings of a job are."""
 

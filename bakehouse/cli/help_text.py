@@ -27,7 +27,7 @@ _VALUES = {
     "COMMAND": "command",
     "COMMIT": "from to",
     "DIRECTORY": "build/from build/to context report/to source-dir",
-    "FILE": "entry-point from-dockerfile import report results sarif",
+    "FILE": "entry-point from-dockerfile import log report results sarif",
     "GPUS": "gpus",
     "HOST@TIME": "kill",
     "I/N": "shard",

@@ -7,7 +7,7 @@ with the exception's own text. Logs without an exception have no cause.
 
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -86,20 +86,34 @@ class KnownFailure(NamedTuple):
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class KnownFailures:
+    """The known causes of failures; the first match counts."""
+
+    failures: tuple[KnownFailure, ...]
+    statuses: Mapping[str, Cause]
+    """By secondary status of a stopped job."""
+
+
 @cache
-def known_failures() -> tuple[KnownFailure, ...]:
-    """Return the known causes; the first match counts. Raises RecipeError if their file has mistakes."""
+def known_failures() -> KnownFailures:
+    """Return the causes of the catalogue; raise RecipeError if their file has mistakes."""
     path = HOME / "recipes/failures.yaml"
     problems = Problems()
     table = Fields(yaml_reader.load(path), f"`{path.name}`", problems)
-    failures = []
+    failures, statuses = [], {}
     for item in table.children("failures", "a failure"):
         texts = (item.text("message", required=True), item.text("hint"))
         failures.append(KnownFailure(*texts, item.texts("patterns"), item.text("source", required=True)))
         item.finish()
+    for item in table.children("statuses", "a status"):
+        cause = Cause(item.text("message", required=True), item.text("hint", required=True))
+        item.text("source", required=True)
+        statuses[item.text("status", required=True)] = cause
+        item.finish()
     table.finish()
     problems.raise_as(RecipeError)
-    return tuple(failures)
+    return KnownFailures(tuple(failures), statuses)
 
 
 _SPACE_HINT = "increase `volume_size` of the job; `bake run` has no limit unless `local.volume_size` is set"
@@ -135,7 +149,7 @@ def find_cause(log: str, context: LogContext, rank: int | None = None) -> Cause 
     if context.full and _FULL.search(window):
         verb = "is" if len(context.full) == 1 else "are"
         return Cause(f"{' and '.join(context.full)} {verb} full", _SPACE_HINT, log_lines)
-    for rule in known_failures():
+    for rule in known_failures().failures:
         matches = (re.search(pattern, window) for pattern in rule.patterns)
         if match := next(filter(None, matches), None):
             values = {"host": context.host, "hosts": ", ".join(context.hosts), **match.groupdict()}

@@ -1,10 +1,8 @@
 """Daily commands on projects that earlier versions of Bakehouse wrote and released."""
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -125,31 +123,3 @@ def test_a_commit_with_an_unusable_lock_is_not_known(
     reason = "`requirements.txt.lock` is older than `requirements.txt` at HEAD"
     code, text = answer(capsys, "diff", "--from", "HEAD")
     assert (code, text) == (0, f"churn\n  Python packages: not known, because {reason}\n")
-
-
-@pytest.mark.parametrize(
-    ("here", "verdict"),
-    [
-        ("`fit` of Keras 3 does not train on several hosts", "the failure was reproduced"),
-        ("KeyError: 'x'", "the failure was not reproduced: here, KeyError: 'x'"),
-        ("", "the failure was not reproduced: here, the job completed"),
-    ],
-)
-def test_run_says_why_the_job_failed_on_sagemaker_and_whether_it_does_here(
-    version: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, here: str, verdict: str
-) -> None:
-    answer_of_sagemaker = {
-        "TrainingJobStatus": "Failed",
-        "FailureReason": 'ExitCode 1\nErrorMessage "ValueError: Attempt to convert a value (PerReplica:{"',
-        "AlgorithmSpecification": {"TrainingImage": "registry.example/a:1", "TrainingInputMode": "File"},
-        "ResourceConfig": {"InstanceType": "ml.c5.xlarge", "InstanceCount": 2, "VolumeSizeInGB": 30},
-    }
-    Path("failed.json").write_text(json.dumps(answer_of_sagemaker))
-    result = SimpleNamespace(cause=here, passed=not here)
-    monkeypatch.setattr("bakehouse.pipeline.run.run_job", lambda *_: result)
-    monkeypatch.setattr("bakehouse.cluster.job_report.text", lambda _: "")
-
-    lines = answer(capsys, "run", "--job", "failed.json")[1].splitlines()
-    assert lines[0] == "the job failed on SageMaker: `fit` of Keras 3 does not train on several hosts"
-    assert lines[1].startswith("hint: set `TF_USE_LEGACY_KERAS=1`")
-    assert lines[-1] == verdict

@@ -202,6 +202,7 @@ def _results_command(image: str, runner: str, results: Path, options: "SmokeOpti
         "stop-after": "seconds until the job is stopped like StopTrainingJob: SIGTERM, then SIGKILL",
         "kill": "`algo-2@10s`, or once a text is in the log `algo-2@/TEXT/`: kill this host; repeatable",
         "seed": "assign hosts to groups as an earlier run did",
+        "log": "log of the failed job of --job: a file, an export of CloudWatch, or - for standard input",
         "json": JSON,
     },
 )
@@ -216,37 +217,33 @@ def run_training_job(
     gpus: str = "",
     stop_after: int = job_arguments.UNSET,
     seed: int = job_arguments.UNSET,
+    log: str = "",
     json: bool = False,
 ) -> None:
     """
     Run a training job in local containers set up like SageMaker hosts.
 
-    The report predicts the status that SageMaker would give the job. The settings of a job that SageMaker
-    ran are read from the answer of `aws sagemaker describe-training-job`.
+    The report predicts the status that SageMaker would give the job. A job that SageMaker ran is
+    repeated with the answer of `aws sagemaker describe-training-job`. The exit code of one that failed
+    is 6 if it failed here in the same way, 18 if in another, and 0 if it completed.
 
     bake run pytorch-cpu --source-dir src --entry-point train.py --instance-count 2
-    bake run --job failed.json --channel training=data
+    bake run --job failed.json --channel training=data --log log.json
     bake run tensorflow-cpu --source-dir src --entry-point train.py \\
         --group data=ml.c5.18xlarge:2 --group dnn=ml.p4d.24xlarge:1
     bake run mpi-cpu --source-dir src --entry-point train.py --instance-count 2 --kill algo-2@10s
     """
     from bakehouse.cli import job_options
     from bakehouse.cluster import job_report, log_stream
-    from bakehouse.cluster.failure import LogContext, find_cause
     from bakehouse.cluster.job import TrainingJob
     from bakehouse.jobs.given_job import read_job, require_job
+    from bakehouse.pipeline import replay
     from bakehouse.pipeline import run as pipeline
     from bakehouse.sagemaker.local_request import local_request
 
     workspace = open_project(image)
     given = read_job(workspace, image, job, line)
     require_job(given, "run")
-    reason = str(given.file.answer.get("FailureReason") or "") if given.file else ""
-    cause = find_cause(reason, LogContext("the host"))
-    if reason:
-        report(f"the job failed on SageMaker: {cause.message if cause else reason}")
-    if cause and cause.hint:
-        report(f"hint: {cause.hint}")
     seconds = job_arguments.given(stop_after)
     ids = job_arguments.gpu_ids(gpus)
     faults = TrainingJob(
@@ -257,17 +254,17 @@ def run_training_job(
         seed=job_arguments.given(seed),
     )
     request = local_request(given, faults, 0 if faults.gpu_ids else len(ids))
+    failed = replay.open_failure(workspace, given, log, report)
     colour = terminal.in_colour(sys.stderr)
     verbose = terminal.is_verbose()
     listen = functools.partial(log_stream.open_log_stream, write=report, colour=colour, verbose=verbose)
     result = pipeline.run_job(workspace, given.image, request, report, listen)
     show(job_report.as_json(result) if json else job_report.text(result))
-    if reason:
-        here = result.cause or "the job completed"
-        is_same = cause is not None and cause.message == result.cause
-        report("the failure was reproduced" if is_same else f"the failure was not reproduced: here, {here}")
-    if not result.passed:
-        raise Exit(code=SmokeError.exit_code)
+    code = 0 if result.passed else SmokeError.exit_code
+    if failed:
+        code = replay.conclude(workspace, given, failed, result, report)
+    if code:
+        raise Exit(code=code)
 
 
 @bake_task(
