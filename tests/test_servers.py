@@ -28,6 +28,7 @@ PROGRAMS = {
     "bakehouse/probes/checks.py": "scripts of smoke checks",
     "bakehouse/probes/remote_smoke.py": "commands of smoke checks",
     "bakehouse/util/process.py": "programs that end with their caller",
+    "recipes/components/tf-keras/smoke.py": "two workers, for which the check waits",
 }
 """Modules that start other programs in the background."""
 

@@ -180,7 +180,8 @@ class Stage:
     def copied(self) -> tuple[str, ...]:
         """The directories below /out that become layers; empty for /out itself."""
         if self.image:
-            return tuple(f"{kind}/{layer}/" for layer in self.layers for kind in ("files", "byte-code"))
+            paths = (f"{kind}/{layer}/" for layer in self.layers for kind in ("files", "byte-code"))
+            return tuple(paths) or ("",)
         codes = dict.fromkeys(f"byte-code/{self.code_layer(layer)}/" for layer in self.layers)
         return (*(f"files/{layer}/" for layer in self.layers), *codes) or ("",)
 

@@ -67,7 +67,7 @@ def test_modules_in_the_current_directory_are_not_imported(tmp_path: Path) -> No
 
 def test_the_installed_command_has_this_entry_point() -> None:
     settings = tomllib.loads((HOME / "pyproject.toml").read_text())
-    assert settings["project"]["scripts"] == {"bake": ENTRY_POINT}
+    assert settings["project"]["scripts"] == {"bake": ENTRY_POINT, "bakehouse": ENTRY_POINT}
 
 
 def test_urls_of_images_are_found_on_windows() -> None:
