@@ -186,7 +186,7 @@ def test_each_accelerator_type_is_described() -> None:
             if kind == "gpu":
                 families[str(gpu)].add(variant.name.split(".")[1])
         lacking += [(variant.name, name) for name in names if name not in provides]
-    assert lacking == [(name, fact) for name, fact in NO_SOURCE.items()]
+    assert lacking == [*NO_SOURCE.items()]
     assert families == {
         "K80": {"p2"},
         "V100": {"p3", "p3dn"},

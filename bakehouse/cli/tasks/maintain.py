@@ -16,6 +16,7 @@ from bakehouse.cli.tasks.declare import IMAGES, JSON, Context, bake_task, open_p
         "context": "directory of the build context; default: the nearest one with the sources of COPY",
         "target": "stage of the Dockerfile; default: the last one",
         "build-arg": "NAME=VALUE of a build argument; repeatable",
+        "compare": "build the Dockerfile and the recipe, and list how the images differ",
     },
     iterable=["build_arg"],
 )
@@ -27,6 +28,7 @@ def init(
     context_: str = "",
     target: str = "",
     build_arg: Sequence[str] = (),
+    compare: bool = False,
 ) -> None:
     """
     Make this repository a Bakehouse project: settings, a recipe, .gitignore.
@@ -38,17 +40,23 @@ def init(
     bake init --from-dockerfile Dockerfile churn
     bake init --base registry.example/team/pytorch:2.5 churn
     """
+    from bakehouse.commands.dockerfile_import import compare as comparing
     from bakehouse.commands.dockerfile_import import init as initializing
     from bakehouse.lock import base_description
-    from bakehouse.plan.workspace import open_workspace
+    from bakehouse.plan.workspace import open_workspace, select
 
     def describe(image: str) -> tuple[str, str]:
         return base_description.describe(open_workspace(), image, report, lambda _: None)
 
     options = initializing.build_options(context_, target, build_arg)
+    if compare:
+        comparing.require_allowed(from_dockerfile)
     created = initializing.run(Path.cwd(), name, from_dockerfile, base, describe, options)
     try:
         initializing.prove(created, Path.cwd(), report)
+        if compare and (build := created.build):
+            selection = select(open_workspace(), [created.name])
+            created.compared = comparing.compare(selection, build, report)
     finally:
         # The files are written, even if their requirements cannot be locked yet.
         show(created.text)

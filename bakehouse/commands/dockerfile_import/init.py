@@ -73,6 +73,10 @@ class Created:
     """The recipe has requirements that `init` locks at once."""
     is_locked: bool = False
     """`init` has locked the requirements."""
+    build: DockerfileBuild | None = None
+    """The build of the Dockerfile."""
+    compared: Sequence[str] = ()
+    """Differences between the image of the Dockerfile and that of the recipe."""
     is_proven: bool = False
     """The recipe was resolved and planned."""
 
@@ -84,6 +88,9 @@ class Created:
             parts += ["", *recipe_text.account_table(self.rows)]
             parts += ["", *self._rows_to_check]
             parts += ["the recipe resolves"] if self.is_proven else []
+        if self.compared:
+            parts += ["", "the image of the Dockerfile, and that of the recipe:"]
+            parts += [f"  {line}" for line in self.compared]
         if self.found:
             cells = [("found", "recipe"), *((row.text, row.detail) for row in self.found)]
             parts += ["", *format_table(cells, indent="  ").rstrip("\n").split("\n")]
@@ -134,6 +141,9 @@ def run(
     new, directory = with_settings(old, pyproject)
     recipe = root / directory / "images" / f"{created.name}.yaml"
     files: dict[Path, str] = {}
+    if dockerfile:
+        context = start / options.context if options.context else find_context(source, root)
+        created.build = DockerfileBuild(source, context, options.arguments, options.target)
     described: BaseChoice | None = None
     if base and describe:
         described = _described(base, root / directory, root, describe, created)
@@ -141,13 +151,12 @@ def run(
         own = recipe.parent.parent
         roots = (HOME / "recipes", *([own] if own.is_dir() else []))
         catalog = cache.load(roots).catalog
-        if dockerfile:
-            context = start / options.context if options.context else find_context(source, root)
+        if created.build:
+            context = created.build.context
             if context != source.parent:
                 created.lines.append(f"build context: {display_path(context)}; `--context` names another one")
-            build = DockerfileBuild(source, context, options.arguments, options.target)
             files, proposal, created.change = recipe_text.import_dockerfile(
-                build, dockerfile, recipe, catalog
+                created.build, dockerfile, recipe, catalog
             )
             created.dockerfile, created.rows = dockerfile, proposal.account.rows()
             created.untranslated, region = proposal.account.checks(), proposal.base.region

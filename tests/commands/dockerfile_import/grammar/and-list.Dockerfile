@@ -1,0 +1,1 @@
+RUN mkdir -p /d && cd /d && touch x && cd .. && touch y

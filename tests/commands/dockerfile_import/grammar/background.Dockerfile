@@ -1,0 +1,1 @@
+RUN sleep 0.1 & wait; echo done > /wait

@@ -1,0 +1,5 @@
+RUN echo a \
+  # a comment
+  b \
+
+  c > /cont

@@ -1,0 +1,1 @@
+RUN { echo a; echo b; } > /group && chmod 600 /group

@@ -1,0 +1,1 @@
+RUN ! test -e /nosuch && echo yes > /yes

@@ -1,0 +1,2 @@
+RUN false || echo or > /or
+RUN true || echo no > /no

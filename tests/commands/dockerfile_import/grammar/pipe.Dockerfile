@@ -1,0 +1,1 @@
+RUN echo x | tee /tee | tr x y > /tr

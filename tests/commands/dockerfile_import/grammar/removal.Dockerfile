@@ -1,0 +1,1 @@
+RUN rm -rf /usr/share/zoneinfo/Africa && rm -f /etc/motd

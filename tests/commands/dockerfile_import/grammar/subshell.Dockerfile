@@ -1,0 +1,1 @@
+RUN (cd /tmp && echo sub > /sub); pwd > /pwd

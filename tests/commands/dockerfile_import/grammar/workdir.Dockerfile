@@ -1,0 +1,5 @@
+WORKDIR /a
+WORKDIR b/c
+RUN pwd > where
+WORKDIR ../d
+RUN pwd > where
