@@ -110,8 +110,13 @@ def _last_release(
     """Return the last release in the repository of a push, and what its layers were made from."""
     repository, bundler = f"{target.prefix}/{image.name}", bundler_of(project)
     [registry, *others] = target.registries
-    if others or image.budgets or bundler is None:
-        raise NeedsBuildError(f"`{image.name}` has no `signing_key`, several registries, or size budgets")
+    if bundler is None:
+        raise NeedsBuildError(
+            "the project has no `signing_key`, so no statement names the layers of a release"
+        )
+    if others or image.budgets:
+        reason = "goes to several registries" if others else "has a `budget`, for which an engine measures"
+        raise NeedsBuildError(f"`{image.name}` {reason}")
     released = [
         record
         for record in open_ledger(project).records(image.name)
