@@ -47,7 +47,7 @@ SLOW = {
 """Packages that are imported in functions, so that a task that does not need them starts quickly."""
 
 PROGRAMS = {
-    *("util", "catalog", "fetch", "engine", "registry", "lock", "cluster"),
+    *("util", "catalog", "fetch", "engine", "registry", "layers", "lock", "cluster"),
     *("maintain", "commands/dockerfile_import"),
 }
 """Packages that may run other programs."""

@@ -23,6 +23,7 @@ PROGRAMS = {
     "engine/daemon_info.py": {"docker", "nvidia-smi"},
     "engine/docker.py": {"docker"},
     "engine/docker_container.py": {"docker"},
+    "layers/wheel_layout.py": set(),
     "lock/interpreter.py": {"uv", "python"},
     "lock/project_locks.py": {"uv"},
     "lock/python.py": {"uv"},

@@ -12,7 +12,7 @@ from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
 from bakehouse.jobs.api_fields import CHANNELS, ApiField
-from bakehouse.jobs.distribution import is_for_tensorflow, launch_settings
+from bakehouse.jobs.distribution import OLDEST_MIRRORED, is_for_tensorflow, launch_settings
 from bakehouse.jobs.image_checks import COMPILER_TENSORFLOW
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group, numbers
 from bakehouse.jobs.model_trainer import REQUIREMENTS, drivers, is_for_model_trainer
@@ -334,9 +334,10 @@ def _request(
     elif sender == "ModelTrainer" and Path(source_dir, REQUIREMENTS).is_file():
         # The toolkit installs this file by itself, but the SDK's drivers do not.
         requirements = REQUIREMENTS
-    # The SDK wants a version, and any may be in an image of unknown content
-    unknown = "" if image.is_known else "not known"
-    framework_version = image.versions.get("tensorflow", unknown) if sender == "TensorFlow" else ""
+    # For this strategy the SDK wants a version, although `image_uri` selects the image
+    is_asked = not image.is_known and STRATEGIES["tensorflow"] in wanted
+    least = ".".join(map(str, OLDEST_MIRRORED)) if is_asked else ""
+    framework_version = image.versions.get("tensorflow", least) if sender == "TensorFlow" else ""
     is_off = job.hyperparameters.get(COMPILER) is False
     compiler = {} if is_off else _compiler_parameters(image, sender)
     oldest, newest = COMPILER_TENSORFLOW

@@ -74,7 +74,8 @@ def abbreviation_findings(
 def _matches(word: str, options: list[str]) -> list[str]:
     """Return the options that argparse finds for an argument."""
     start = word.partition("=")[0]
-    if not word.startswith("--") or word in options or start in options:
+    # `--` alone ends the options
+    if not word.startswith("--") or word in ("--", *options) or start in options:
         return []
     return [option for option in options if option.startswith(start)]
 

@@ -212,7 +212,9 @@ def test_a_check_is_looked_up_before_anything_is_built(
     code, _, errors = answer(capsys, "smoke", "churn", "--check", "nosuch")
 
     assert code == 64
-    assert errors.startswith("error: `churn` has no check `nosuch`\n\nhint: use one of `components`, ")
+    assert errors.startswith(
+        "error: `churn` has no check `nosuch`\n\nhint: use one of `checkpoints`, `components`, "
+    )
 
 
 def test_lock_does_not_write_bakehouses_catalogue(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:

@@ -927,7 +927,10 @@ def test_an_image_without_efa_suits_hosts_that_nccl_does_not_connect() -> None:
     assert findings(request(others, replace(one, name="train"), distribution=launcher), image) == []
     assert findings(request(C5), replace(image, gpu=False)) == []
     servers = request(distribution={"parameter_server": ON}, **mirrored)
-    assert [rule for rule, _, _ in findings(servers, tensorflow)] == [rules.PARAMETER_SERVER]
+    assert [rule for rule, _, _ in findings(servers, tensorflow)] == [
+        rules.LEGACY_KERAS,
+        rules.PARAMETER_SERVER,
+    ]
 
 
 def test_smddp_needs_the_variables_of_efa_without_the_plugin_of_nccl() -> None:

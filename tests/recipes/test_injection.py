@@ -54,6 +54,7 @@ FILES = {
     "components/instance/component.yaml": INSTANCE,
 }
 WITHOUT_PAYLOAD = {
+    "accepted": "reasons that only tables of images contain",
     "allow": "patterns of files, which no rendered file contains",
     "before": "one of a few words",
     "bootstrap": "the name of a suite; `base` has either it or `image`, which is here",
@@ -74,10 +75,13 @@ WITHOUT_PAYLOAD = {
     "page": "as `git`",
     "pattern": "as `git`",
     "platforms": "linux/amd64 or linux/arm64",
+    "purpose": "one of a few words",
     "registries_of": "the name of a component",
     "renamed_from": "names of images, which no rendered file contains",
     "severity": "one of a few words",
     "tag": "as `git`",
+    "tested": "as `frozen`",
+    "until": "a date",
     "untested_imports": "names and reasons, which only reports contain",
 }
 """Keys without a field here, and why."""
