@@ -169,10 +169,12 @@ BINARIES = (
 def test_an_image_with_unknown_files_may_be_pushed_once_it_is_locked(
     customer: Customer, tmp_path: Path
 ) -> None:
-    assert "5 items are not locked" in customer.bake("lock", "--check", code=4)
+    assert "4 items are not locked" in customer.bake("lock", "--check", code=4)
     with vendors(tmp_path, BINARIES) as stubs:
         customer.environment |= stubs.environment
-        assert len(customer.bake("lock").splitlines()) == 5
+        # The catalogue has the digest of the vendor's image, which the stub does not have
+        (customer.root / "recipes/pins.yaml").write_text(f"images:\n  {CUDA}: {stubs.digest(CUDA)}\n")
+        assert len(customer.bake("lock").splitlines()) == 4
         customer.commit("Lock")
         assert "unknown" not in customer.bake("lock", "--check")
         stubs.moved[CUDA] = 1

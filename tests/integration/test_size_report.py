@@ -128,7 +128,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
         *("debian", "packages", "python", "sshd", "open-mpi", "mpi4py", "sagemaker-training"),
         "constraints",
     }
-    assert {part["layers"] for name, part in parts.items() if name != "debian"} == {1}
+    assert all(part["layers"] for part in parts.values())
     assert size["config"] == built.digest
     assert sum(layer["unpacked"] for layer in size["layers"]) == size["unpacked"]
     assert size["unpacked"] > 300_000_000
@@ -138,7 +138,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
     saved = engine.read_image(built.stored, readers_into(contents))
     for layer, row in zip(saved.layers, size["layers"], strict=True):
         listed = [
-            file.path.rpartition("/")[2]
+            file.path.rpartition("/")[2].partition("~")[0]
             for file in contents[layer.digest].files
             if file.path.startswith("/usr/share/bakehouse/")
         ]
