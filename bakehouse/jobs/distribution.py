@@ -49,7 +49,7 @@ _COUNT_OPTIONS, _HOST_OPTIONS = ("-np", "--np", "-n", "--n", "-c"), ("--host", "
 _SCOPE = f"sagemaker_distribution_{GROUPS}"
 LIBRARIES = "smdistributed"
 _DATA, _MODEL = "smdistributed.dataparallel", "smdistributed.modelparallel"
-_MIRRORED = "multi_worker_mirrored_strategy"
+MIRRORED = "multi_worker_mirrored_strategy"
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "mpi": (ENABLED, PROCESSES, OPTIONS),
     "torch_distributed": (ENABLED,),
@@ -57,7 +57,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     _DATA: (ENABLED, OPTIONS),
     _MODEL: (ENABLED, PARAMETERS),
     "parameter_server": (ENABLED,),
-    _MIRRORED: (ENABLED,),
+    MIRRORED: (ENABLED,),
 }
 """Keys of each strategy."""
 _ALTERNATIVES = {
@@ -68,7 +68,7 @@ _ALTERNATIVES = {
     "pytorchxla": "use `torch_distributed`; only SageMaker Training Compiler supports `pytorchxla`",
 }
 """Hints for names that are not strategies."""
-_ORDER: tuple[str, ...] = ("mpi", "torch_distributed", "pytorchddp", _DATA, "parameter_server", _MIRRORED)
+_ORDER: tuple[str, ...] = ("mpi", "torch_distributed", "pytorchddp", _DATA, "parameter_server", MIRRORED)
 """A toolkit starts the first enabled launcher."""
 _TOGETHER = ({"torch_distributed", _DATA}, {"torch_distributed", "pytorchddp"})
 _FRAMEWORKS = {key: name for name, known in FRAMEWORKS.items() for key in known.strategies}
@@ -303,7 +303,7 @@ def is_below(version: str, oldest: tuple[int, ...]) -> bool:
 def is_for_tensorflow(strategies: Iterable[str]) -> bool:
     """Return whether a distribution has only strategies of TensorFlow's toolkit."""
     frameworks = {_FRAMEWORKS[name] for name in strategies if name in _FRAMEWORKS}
-    return frameworks == {_FRAMEWORKS[_MIRRORED]}
+    return frameworks == {_FRAMEWORKS[MIRRORED]}
 
 
 def _check_framework(strategies: Mapping[str, Settings], context: LaunchContext, findings: Findings) -> None:
@@ -314,9 +314,9 @@ def _check_framework(strategies: Mapping[str, Settings], context: LaunchContext,
             title = FRAMEWORKS[framework].title
             hint = "remove it, because the job uses another framework"
             findings.at(rules.FRAMEWORK, f"distribution.{name}", f"is only for {title}", hint)
-    if _is_on(strategies, _MIRRORED) and is_below(context.version, OLDEST_MIRRORED):
+    if _is_on(strategies, MIRRORED) and is_below(context.version, OLDEST_MIRRORED):
         message = f"needs TensorFlow 2.9, but the image has {context.version}"
-        findings.at(rules.MIRRORED, f"distribution.{_MIRRORED}", message)
+        findings.at(rules.MIRRORED, f"distribution.{MIRRORED}", message)
     script = context.entry_point
     if _is_on(strategies, "torch_distributed") and script and not script.endswith(".py"):
         message = f"starts only Python programs, not `{script}`"
@@ -328,18 +328,18 @@ def _check_combinations(
 ) -> None:
     enabled = _enabled(strategies)
     libraries = [name for name in strategies if name.startswith(LIBRARIES)]
-    if "pytorchddp" in strategies and libraries and context.framework != _FRAMEWORKS[_MIRRORED]:
+    if "pytorchddp" in strategies and libraries and context.framework != _FRAMEWORKS[MIRRORED]:
         hint = "remove one of them: `pytorchddp` is another name of `smdistributed.dataparallel`"
         message = "can't be used with `smdistributed`"
         findings.at(rules.DDP_IS_SMDDP, "distribution.pytorchddp", message, hint)
     elif len(enabled) > 1 and set(enabled) not in _TOGETHER:
         message = f"starts the processes, so the toolkit ignores `{enabled[1]}`"
         findings.at(rules.ONE_STRATEGY, f"distribution.{enabled[0]}", message, "enable only one of them")
-    elif _is_on(strategies, _MIRRORED) and (
+    elif _is_on(strategies, MIRRORED) and (
         others := [*libraries, *(strategies.keys() & {"parameter_server"})]
     ):
         message = f"can't be used with `{others[0]}`"
-        findings.at(rules.MIRRORED, f"distribution.{_MIRRORED}", message, f"remove `{others[0]}`")
+        findings.at(rules.MIRRORED, f"distribution.{MIRRORED}", message, f"remove `{others[0]}`")
     if _is_on(strategies, _MODEL) and not {"mpi", "torch_distributed"} & {*enabled}:
         hint = 'add `"mpi": {"enabled": true}` for SMP 1, `"torch_distributed": {"enabled": true}` for SMP 2'
         findings.at(rules.SMP_LAUNCHER, f"distribution.{_MODEL}", "needs a launcher", hint)
@@ -540,7 +540,7 @@ def _library_hyperparameters(
 ) -> dict[str, object]:
     """Return the hyperparameters of all strategies except torchrun."""
     sent: dict[str, object] = {_SCOPE: list(launch_groups)} if launch_groups else {}
-    for name in ("parameter_server", _MIRRORED):
+    for name in ("parameter_server", MIRRORED):
         if name in strategies:
             sent[f"sagemaker_{name}_enabled"] = _is_on(strategies, name)
     if "mpi" in strategies:

@@ -12,7 +12,7 @@ from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
 from bakehouse.jobs.api_fields import CHANNELS, ApiField
-from bakehouse.jobs.distribution import OLDEST_MIRRORED, is_for_tensorflow, launch_settings
+from bakehouse.jobs.distribution import MIRRORED, OLDEST_MIRRORED, is_for_tensorflow, launch_settings
 from bakehouse.jobs.image_checks import COMPILER_TENSORFLOW
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group, numbers
 from bakehouse.jobs.model_trainer import REQUIREMENTS, drivers, is_for_model_trainer
@@ -335,7 +335,7 @@ def _request(
         # The toolkit installs this file by itself, but the SDK's drivers do not.
         requirements = REQUIREMENTS
     # For this strategy the SDK wants a version, although `image_uri` selects the image
-    is_asked = not image.is_known and STRATEGIES["tensorflow"] in wanted
+    is_asked = not image.is_known and MIRRORED in wanted
     least = ".".join(map(str, OLDEST_MIRRORED)) if is_asked else ""
     framework_version = image.versions.get("tensorflow", least) if sender == "TensorFlow" else ""
     is_off = job.hyperparameters.get(COMPILER) is False
