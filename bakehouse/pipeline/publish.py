@@ -83,7 +83,7 @@ def release(
 ) -> tuple[ReleaseRecord, ...]:
     """Build images, smoke-test those not tested yet, and push them.
 
-    If there is no engine, images are released that differ from their last release in wheels and code.
+    Without an engine, it releases images that differ from their last release only in wheels and code.
     """
     check_access(selection, options)
     for line in uncommitted_lines(selection):

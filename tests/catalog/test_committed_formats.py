@@ -55,7 +55,7 @@ FILES: dict[str, tuple[str, int, Callable[[Tree], object]]] = {
 
 
 @pytest.mark.parametrize(("path", "text", "number", "read"), [(name, *row) for name, row in FILES.items()])
-def test_formats_of_today_of_tomorrow_and_of_nobody_are_three_answers(
+def test_known_newer_and_invalid_formats_are_three_answers(
     empty: Tree, path: str, text: str, number: int, read: Callable[[Tree], object]
 ) -> None:
     for known in range(1, number + 1):
@@ -66,9 +66,9 @@ def test_formats_of_today_of_tomorrow_and_of_nobody_are_three_answers(
     with pytest.raises(RecipeError) as newer:
         read(empty)
     assert re.search("newer Bakehouse|update Bakehouse", error_text(newer.value))
-    for nobody in ("0", "-1", '"two"', "1.5"):
-        empty.write(path, text.format(nobody))
+    for invalid in ("0", "-1", '"two"', "1.5"):
+        empty.write(path, text.format(invalid))
         with pytest.raises(RecipeError) as garbage:
             read(empty)
-        assert not re.search("newer Bakehouse|update Bakehouse", error_text(garbage.value)), nobody
-        assert re.search("unknown format|damaged|format", error_text(garbage.value)), nobody
+        assert not re.search("newer Bakehouse|update Bakehouse", error_text(garbage.value)), invalid
+        assert re.search("unknown format|damaged|format", error_text(garbage.value)), invalid

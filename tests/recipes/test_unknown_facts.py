@@ -163,7 +163,7 @@ def test_a_framework_newer_than_those_tried_with_a_dead_project_is_not_known() -
 
 
 @pytest.mark.parametrize("asked", ["deepspeed=*", "horovod=*", "transformer-engine=*"])
-def test_no_base_with_a_framework_or_an_sdk_that_nobody_asked_for_is_proposed(asked: str) -> None:
+def test_a_base_with_an_unrequested_framework_or_sdk_is_not_proposed(asked: str) -> None:
     fits = what_if.fitting(what_if.parse_assumptions([asked], CATALOG), CATALOG)
 
     for resolution in fits.resolutions:
