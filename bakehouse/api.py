@@ -17,11 +17,8 @@ from bakehouse.cluster.job import TrainingJob, numbered_gpus
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import BakehouseError
-from bakehouse.jobs import job_check
 from bakehouse.jobs.given_job import GivenJob
 from bakehouse.jobs.job_spec import JobSpec
-from bakehouse.jobs.rules import RuleViolation
-from bakehouse.jobs.sdk_objects import read_object
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.lock import locking
@@ -50,9 +47,7 @@ __all__ = [
     "ReleaseRecord",
     "RenderedFile",
     "Resolution",
-    "RuleViolation",
     "SmokeReport",
-    "check",
     "ensure",
 ]
 _ONE_HOST = JobSpec()
@@ -152,16 +147,6 @@ class Project:
         with self._planned([image]) as selection:
             return ensuring.ensure(selection, _report, options)
 
-    @_annotated()
-    def check(self, job: object, *, inputs: object = None) -> tuple[RuleViolation, ...]:
-        """Return what `bake validate` finds in a job: errors first, then warnings.
-
-        `job` is a CreateTrainingJob request, an estimator of SDK v2 or a ModelTrainer of SDK v3; `inputs` are
-        those of `estimator.fit`.
-        """
-        workspace = self._open()
-        return job_check.check_settings(workspace, read_object(workspace, job, inputs)).findings
-
     def _open(self) -> Workspace:
         return open_workspace(self._path)
 
@@ -181,10 +166,3 @@ class Project:
 def ensure(image: str, *, project: str | os.PathLike[str] = ".") -> str:
     """Return the image URI of the release with the current key, or release the image first."""
     return Project(project).ensure(image)
-
-
-def check(
-    job: object, *, inputs: object = None, project: str | os.PathLike[str] = "."
-) -> tuple[RuleViolation, ...]:
-    """Return what `bake validate` finds in a job: errors first, then warnings."""
-    return Project(project).check(job, inputs=inputs)

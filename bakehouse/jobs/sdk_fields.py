@@ -3,7 +3,6 @@
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from bakehouse.jobs.api_fields import ApiField, flatten, member_name
 from bakehouse.util.files import read_text
@@ -32,15 +31,6 @@ def estimator_fields(arguments: Mapping[str, object]) -> Iterator[ApiField]:
         for name, path in _INPUT.items():
             full_name = f"inputs.{channel}.{name}" if isinstance(source, dict) else f"inputs.{channel}"
             yield from _field(path, full_name, values.get(name))
-
-
-def training_input(channel: Mapping[str, Any]) -> dict[str, object]:
-    """Return the arguments of the TrainingInput that becomes a channel of a request."""
-    sources = {f"InputDataConfig.{name}": value for name, value in channel.items()}
-    s3 = channel.get("DataSource", {}).get("S3DataSource", {})
-    sources |= {f"InputDataConfig.DataSource.S3DataSource.{name}": value for name, value in s3.items()}
-    arguments = {name: sources[path] for name, path in _INPUT.items() if path in sources}
-    return arguments | ({"instance_groups": groups} if (groups := s3.get("InstanceGroupNames")) else {})
 
 
 def trainer_fields(arguments: Mapping[str, object]) -> Iterator[ApiField]:
