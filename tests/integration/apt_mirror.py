@@ -12,6 +12,7 @@ from tests.support.programs import docker
 POSTINST = """\
 #!/bin/sh
 mkdir -p /var/log/house && date > /var/log/house/install.log && date > /etc/ssh/ssh_host_ed25519_key
+cat /proc/sys/kernel/random/uuid > /etc/machine-id
 """
 NEEDS = {"house-editor": "house-common (= {version})", "house-maker": "house-tools"}
 NAMES = ("house-common", "house-editor", "house-maker", "house-tools")
