@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bakehouse.catalog import project as projects
-from bakehouse.catalog.consent import VARIABLES
+from bakehouse.catalog.consent import VARIABLES, policy_record
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.cli import main
 from bakehouse.errors import TrustError
@@ -146,6 +146,12 @@ def test_a_variable_gives_consent_to_the_directories_that_it_names(
 POLICY = (
     "[tool.bakehouse.policy]\nkeys = ['a.pub', 'b.pub']\nrequire = ['tests', 'signature']\nrebuilds = 1\n"
 )
+
+
+def test_a_project_without_a_policy_leaves_no_record(machine: Machine) -> None:
+    project = machine.find("")
+    require_consent(project)
+    assert not policy_record(project.root, project.user_state).exists()
 
 
 @pytest.mark.parametrize(

@@ -261,6 +261,7 @@ def test_a_ledger_of_a_newer_format_is_not_called_damaged(tmp_path: Path) -> Non
     [diagnostic] = raised(RecipeError, append, path, a_record(), tmp_path).diagnostics
     assert diagnostic.message == "the ledger of releases has format 3; this Bakehouse reads format 2"
     assert diagnostic.hint == "update Bakehouse; nothing was written to the ledger"
+    assert str(diagnostic.location).endswith("releases.json:1:1")
     assert path.read_text() == '{"format": 3, "releases": []}'
 
 

@@ -122,7 +122,7 @@ def test_what_a_part_does_with_the_package_database_is_linked_with_the_packages(
 
 
 def test_all_instructions_without_effect_are_reported(locked: Tree) -> None:
-    locked.component("metis", METIS, METIS_STAGE + DIVERT.replace("RUN", "ENV A=1\nUSER me\nRUN"))
+    locked.component("metis", METIS, METIS_STAGE + DIVERT.replace("RUN", "ENV A=1\nRUN true\nUSER me\nRUN"))
     assert [diagnostic.message for diagnostic in raised(RecipeError, locked.dockerfile).diagnostics] == [
         "`ENV` in the `runtime` block of `metis` has no effect on the image",
         "`USER` in the `runtime` block of `metis` has no effect on the image",

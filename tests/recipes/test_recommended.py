@@ -6,7 +6,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.purpose import PURPOSES
-from bakehouse.plan.known_facts import KnownFacts, ending, known_facts
+from bakehouse.plan.known_facts import KnownFacts, ending, known_facts, known_of_job
 from bakehouse.resolve.resolver import resolve
 from tests.support.own_recipes import catalog, recipes
 
@@ -65,6 +65,15 @@ def test_the_readme_has_the_numbers_of_the_tables(request: pytest.FixtureRequest
     if request.config.getoption("--update-snapshots"):
         readme.write_text(form.sub(numbers, readme.read_text()))
     assert form.findall(readme.read_text()) == [numbers]
+
+
+def test_known_problems_of_a_recipe_hold_for_images_of_its_versions_only() -> None:
+    recipe, other = recipes()["pytorch-2.9-cu128-py312-huggingface"], {"pytorch": "2.8.0"}
+    same = {"pytorch": str(resolve(recipe, catalog()).version_of("pytorch"))}
+
+    assert known_of_job(recipe, catalog(), same) == known(recipe.name)
+    assert known_of_job(recipe, catalog(), other) == known_of_job(None, catalog(), other)
+    assert known_of_job(recipe, catalog(), other) != known(recipe.name)
 
 
 def known(name: str) -> KnownFacts:

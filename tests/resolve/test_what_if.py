@@ -134,6 +134,12 @@ def mistaken(tree: Tree, *arguments: str) -> str:
     return refusal(UsageError, what_if.parse_assumptions, arguments, tree.catalog())
 
 
+def test_all_words_that_name_no_component_are_reported(tree: Tree) -> None:
+    messages = mistaken(tree, "=1", "=2")
+    assert "`=1` names no component" in messages
+    assert "`=2` names no component" in messages
+
+
 def test_a_base_is_found_for_what_is_asked_for(cuda_tree: Tree) -> None:
     assert resolved(cuda_tree, "torch=2.9") == "cuda-image 12.8, torch 2.9"
 
