@@ -21,26 +21,29 @@ def at_address(host: str, upstream: str, directory: Path) -> Iterator[Path]:
     """Let `host` be answered by the HTTP server at `upstream`; gives the certificate to trust.
 
     The engine and the tests find the name in /etc/hosts; the engine trusts the certificates in its certs.d.
-    One block at a time has the address on a machine, and others wait for its end.
+    One block at a time has the address on a machine, and others wait for its end. It replaces what a
+    killed process left.
     """
     certificate = _certificate(host, directory)
     line = f"{_ADDRESS} {host} # bakehouse-tests {os.getpid()}\n"
     trusted = CERTIFICATES / host
     with contextlib.ExitStack() as stack:
         stack.enter_context(exclusive(HOSTS))
-        stack.callback(_without, line)
+        stack.callback(_without, host)
+        _without(host)
         with HOSTS.open("a") as hosts:
             hosts.write(line)
         stack.callback(shutil.rmtree, trusted, ignore_errors=True)
-        trusted.mkdir(parents=True)
+        trusted.mkdir(parents=True, exist_ok=True)
         shutil.copy(certificate, trusted / "ca.crt")
         stack.enter_context(_answering(upstream, certificate))
         yield certificate
 
 
-def _without(line: str) -> None:
-    """Take a line out of /etc/hosts, which containers have as a mount: it can't be replaced whole."""
-    HOSTS.write_text(HOSTS.read_text().replace(line, ""))
+def _without(host: str) -> None:
+    """Take the tests' lines for a host out of /etc/hosts. The file stays: containers have it as a mount."""
+    lines = HOSTS.read_text().splitlines(keepends=True)
+    HOSTS.write_text("".join(line for line in lines if f"{host} # bakehouse-tests" not in line))
 
 
 def _certificate(host: str, directory: Path) -> Path:
