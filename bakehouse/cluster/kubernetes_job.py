@@ -1,4 +1,4 @@
-"""Manifests of a job: for Kubernetes itself, and for Kubeflow Trainer 2.
+"""Manifests of a job: for Kubernetes itself, Kubeflow Trainer 2 and HyperPod's training operator.
 
 Sources:
 
@@ -7,11 +7,14 @@ Sources:
   docs.aws.amazon.com/eks/latest/userguide/node-efa.html.
 - Trainer: github.com/kubeflow/trainer, v2.3.0. `manifests/base/runtimes` has runtimes, `torch.go` of its
   plugins the variables that torchrun reads, `mpi.go` the list of hosts and the ssh keys of mpirun.
+- HyperPod: models of the package sagemaker-hyperpod 3.12.0, and README of hyperpod-elastic-agent 1.1.3,
+  whose `hyperpodrun` has to be the first process of its container, because it handles SIGTERM.
 """
 
 import base64
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from bakehouse.cluster.scheduled_job import PORT, ScheduledJob, tensorflow_configuration
@@ -24,6 +27,8 @@ _TRAINER = "trainer.kubeflow.org"
 _SSH_KEYS = "/run/ssh-keys"
 _WITH_KEYS = ("sh", "-c", f'install -D -m 600 -t /root/.ssh {_SSH_KEYS}/* && exec "$@"', "sh")
 """Runs its arguments with the controller's keys. In Trainer 2.3, root's ssh rejects their file mode."""
+_AGENT_PORT = 8080
+"""Port of the agent in each container, which the operator calls."""
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 Document = dict[str, Any]
@@ -94,6 +99,29 @@ def kubeflow_manifests(job: ScheduledJob) -> list[Document]:
         _document(api, "TrainingRuntime", job, runtime),
         _document(api, "TrainJob", job, {"runtimeRef": reference, "trainer": trainer}),
     ]
+
+
+def hyperpod_manifests(job: ScheduledJob) -> list[Document]:
+    """Return a HyperPodPyTorchJob of a job with torchrun, with a ConfigMap of its files.
+
+    The operator tells `hyperpodrun` which host it is, and restarts it; by default, it restarts no whole job.
+    Raises UsageError if the files are too big.
+    """
+    labels = {"bakehouse-job": job.name}
+    words = ["hyperpodrun", f"--nnodes={job.hosts}", f"--nproc_per_node={job.processes}"]
+    # The package's model cannot read pod anti-affinity; a host's GPUs keep other pods away
+    pod = _pod(replace(job, hosts=1), labels, [])
+    del pod["restartPolicy"]
+    [container] = pod["containers"]
+    container.pop("args", None)
+    container |= {"command": [*words, *_literal(job.command)], "ports": [{"containerPort": _AGENT_PORT}]}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    spec = {
+        "nprocPerNode": str(job.processes),
+        "runPolicy": {"activeDeadlineSeconds": job.seconds, "cleanPodPolicy": "None", "jobMaxRetryCount": 0},
+        "replicaSpecs": [{"name": "node", "replicas": job.hosts, "template": template}],
+    }
+    return [*_config_maps(job), _document("sagemaker.amazonaws.com/v1", "HyperPodPyTorchJob", job, spec)]
 
 
 def _job_template(job: ScheduledJob, pod: Document) -> Document:

@@ -1,4 +1,4 @@
-"""Jobs for clusters other than SageMaker's: Kubernetes, Kubeflow Trainer and Slurm.
+"""Jobs for clusters: Kubernetes, Kubeflow Trainer, HyperPod's training operator and Slurm.
 
 The launcher of the image itself starts the ranks. SageMaker's toolkit is not used, so what only the toolkit
 can start is refused. The script gets its arguments, SageMaker's directories and the variables for them.
@@ -13,7 +13,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.efa import EFA
 from bakehouse.catalog.instance_types import instances
 from bakehouse.catalog.user_smoke import SCRIPT, default_launcher
-from bakehouse.cluster.kubernetes_job import kubeflow_manifests, kubernetes_manifests
+from bakehouse.cluster.kubernetes_job import hyperpod_manifests, kubeflow_manifests, kubernetes_manifests
 from bakehouse.cluster.scheduled_job import Launcher, ScheduledJob
 from bakehouse.cluster.slurm_job import INPUT, batch_script
 from bakehouse.errors import UsageError
@@ -45,12 +45,18 @@ from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
 from bakehouse.util.format import format_names
 from bakehouse.util.yaml_writer import dump_documents
 
-FORMS = {"kubernetes": "Kubernetes", "kubeflow": "Kubeflow Trainer 2", "slurm": "Slurm with enroot and pyxis"}
-_COMMANDS = {
-    "kubernetes": "kubectl create -f FILE",
-    "kubeflow": "kubectl create -f FILE",
-    "slurm": "sbatch FILE",
+FORMS = {
+    "kubernetes": "Kubernetes",
+    "kubeflow": "Kubeflow Trainer 2",
+    "hyperpod": "HyperPod's training operator",
+    "slurm": "Slurm with enroot and pyxis",
 }
+_MANIFESTS = {
+    "kubernetes": kubernetes_manifests,
+    "kubeflow": kubeflow_manifests,
+    "hyperpod": hyperpod_manifests,
+}
+_AGENT = "hyperpod-elastic-agent"
 _CODE, _ML = "/opt/ml/code", "/opt/ml"
 _STRATEGIES: Mapping[str, Launcher] = {
     "mpi": "mpirun",
@@ -87,8 +93,7 @@ def cluster_job(
     comments = _comments(form, image, job, scheduled, state)
     if form == "slurm":
         return batch_script(scheduled, comments), findings.warnings
-    manifests = kubernetes_manifests if form == "kubernetes" else kubeflow_manifests
-    return comments + dump_documents(manifests(scheduled)), findings.warnings
+    return comments + dump_documents(_MANIFESTS[form](scheduled)), findings.warnings
 
 
 def sagemaker_type(name: str) -> str:
@@ -188,6 +193,11 @@ def _strategy(distribution: Mapping[str, object]) -> tuple[str, int | None]:
 
 def _check_form(form: str, image: LaunchImage, launcher: Launcher, hosts: int) -> None:
     """Raise UsageError if the form cannot start a launcher on several hosts."""
+    if form == "hyperpod" and launcher != "torchrun":
+        _refuse(
+            f"HyperPod's training operator starts PyTorch as torchrun does, not `{launcher or SCRIPT}`",
+            "set `launcher: torchrun` in a job file, or use `--for kubernetes`",
+        )
     if launcher != "mpirun" or hosts == 1:
         return
     if form == "kubernetes":
@@ -318,7 +328,10 @@ def _code(form: str, image: LaunchImage, job: JobSpec) -> tuple[str, dict[str, b
 
 
 def _comments(form: str, image: LaunchImage, job: JobSpec, scheduled: ScheduledJob, state: str) -> str:
-    comments = [f"{image.name}, {state}; for {FORMS[form]}", f"Start it with: {_COMMANDS[form]}"]
+    command = "sbatch FILE" if form == "slurm" else "kubectl create -f FILE"
+    comments = [f"{image.name}, {state}; for {FORMS[form]}", f"Start it with: {command}"]
+    if form == "hyperpod":
+        comments.append(f"It is not known whether the image has the package {_AGENT}, which it needs.")
     if job.origin:
         comments.append(f"Missing settings come from {job.origin}.")
     if form == "slurm":

@@ -1,4 +1,4 @@
-"""Manifests for Kubernetes and Kubeflow Trainer, checked against the schemas of their APIs."""
+"""Manifests for Kubernetes, Kubeflow Trainer and HyperPod, checked against the schemas of their APIs."""
 
 import json
 from dataclasses import replace
@@ -10,7 +10,12 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.cluster.kubernetes_job import Document, kubeflow_manifests, kubernetes_manifests
+from bakehouse.cluster.kubernetes_job import (
+    Document,
+    hyperpod_manifests,
+    kubeflow_manifests,
+    kubernetes_manifests,
+)
 from bakehouse.cluster.scheduled_job import ScheduledJob
 from bakehouse.errors import UsageError
 
@@ -43,6 +48,9 @@ def validate(manifest: Document) -> None:
         kubernetes_validate.validate(manifest, "1.31", strict=True)
         return
     jsonschema.validate(manifest, TRAINER[manifest["kind"]])
+    for replica in manifest["spec"].get("replicaSpecs", ()):
+        document = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "pod"}}
+        kubernetes_validate.validate({**document, "template": replica["template"]}, "1.31", strict=True)
     for replicated in replicated_jobs(manifest):
         spec = replicated["template"]["spec"]
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec}
@@ -70,16 +78,40 @@ def test_the_manifests_are_valid(write: Any, job: ScheduledJob) -> None:
         validate(manifest)
 
 
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_the_manifest_for_hyperpod_is_valid(hosts: int) -> None:
+    for manifest in hyperpod_manifests(replace(TORCHRUN, hosts=hosts)):
+        validate(manifest)
+
+
+def test_hyperpodrun_is_the_first_process_on_each_host() -> None:
+    spec = kinds(hyperpod_manifests(TORCHRUN))["HyperPodPyTorchJob"]["spec"]
+
+    [replica] = spec["replicaSpecs"]
+    pod = replica["template"]["spec"]
+    [container] = pod["containers"]
+    assert (spec["nprocPerNode"], replica["replicas"]) == ("8", 2)
+    assert container["command"] == [
+        *("hyperpodrun", "--nnodes=2", "--nproc_per_node=8"),
+        *("/opt/ml/code/train.py", "--epochs", "3"),
+    ]
+    assert "args" not in container
+    assert "restartPolicy" not in pod
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "32"}
+
+
 @pytest.mark.parametrize(
     ("kind", "path"),
     [
+        ("HyperPodPyTorchJob", ("runPolicy",)),
+        ("HyperPodPyTorchJob", ("replicaSpecs", 0, "template", "spec")),
         ("TrainJob", ("trainer",)),
         ("TrainingRuntime", ("mlPolicy", "torch")),
         ("TrainingRuntime", ("template", "spec", "replicatedJobs", 0, "template", "spec")),
     ],
 )
 def test_the_schemas_reject_unknown_fields(kind: str, path: tuple[Any, ...]) -> None:
-    manifest = kinds(kubeflow_manifests(TORCHRUN))[kind]
+    manifest = kinds([*kubeflow_manifests(TORCHRUN), *hyperpod_manifests(TORCHRUN)])[kind]
     place = manifest["spec"]
     for step in path:
         place = place[step]

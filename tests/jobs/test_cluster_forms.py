@@ -278,7 +278,7 @@ MPI_ON_TWO = JobSpec(instance_count=2, launcher="mpirun")
             CPU,
             JobSpec(),
             "nomad",
-            "error: unknown cluster `nomad`\n\nhint: use `kubernetes`, `kubeflow`, `slurm`\n",
+            "error: unknown cluster `nomad`\n\nhint: use `kubernetes`, `kubeflow`, `hyperpod`, `slurm`\n",
         ),
         (
             CPU,
@@ -321,6 +321,13 @@ MPI_ON_TWO = JobSpec(instance_count=2, launcher="mpirun")
             "kubeflow",
             "error: `mpirun` needs ssh on several hosts, but `churn` has no component `sshd`\n\n"
             "hint: add the component `sshd`, or use one host\n",
+        ),
+        (
+            TENSORFLOW,
+            JobSpec(launcher="mpirun"),
+            "hyperpod",
+            "error: HyperPod's training operator starts PyTorch as torchrun does, not `mpirun`\n\n"
+            "hint: set `launcher: torchrun` in a job file, or use `--for kubernetes`\n",
         ),
         (
             CPU,
@@ -474,7 +481,7 @@ def released(tmp_path: Path) -> str:
     return record.image_uri
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "hyperpod"])
 def test_estimator_prints_the_job_of_a_release(
     form: str, released: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,7 +44,7 @@ def _finish(result: "LaunchReport") -> None:
         **job_arguments.help_of(job_arguments.SAGEMAKER),
         "image": _IMAGE,
         "sdk": "v3, v2 or boto3: the library of the code; default: v3, or v2 for jobs that v3 cannot start",
-        "for": "kubernetes, kubeflow or slurm: print a job for such a cluster instead of code",
+        "for": "kubernetes, kubeflow, hyperpod or slurm: print a job for such a cluster instead of code",
         "region": "only a release in this AWS region, with its URI there",
         "preview": "the image as its recipe resolves now, with a placeholder for its URI",
     },
