@@ -115,6 +115,8 @@ def hyperpod_manifests(job: ScheduledJob) -> list[Document]:
     [container] = pod["containers"]
     container.pop("args", None)
     container |= {"command": [*words, *_literal(job.command)], "ports": [{"containerPort": _AGENT_PORT}]}
+    # The agent ignores the option for it
+    container["env"] = [*container.get("env", ()), {"name": "NNODES", "value": str(job.hosts)}]
     template = {"metadata": {"labels": labels}, "spec": pod}
     spec = {
         "nprocPerNode": str(job.processes),

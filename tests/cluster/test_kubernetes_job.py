@@ -95,6 +95,7 @@ def test_hyperpodrun_is_the_first_process_on_each_host() -> None:
         *("hyperpodrun", "--nnodes=2", "--nproc_per_node=8"),
         *("/opt/ml/code/train.py", "--epochs", "3"),
     ]
+    assert container["env"][-1] == {"name": "NNODES", "value": "2"}
     assert "args" not in container
     assert "restartPolicy" not in pod
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "8", "vpc.amazonaws.com/efa": "32"}
