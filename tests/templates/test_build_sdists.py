@@ -57,3 +57,12 @@ def test_a_build_does_not_see_the_requirements_of_another(inputs: Path) -> None:
     assert result.returncode
     assert "ModuleNotFoundError: No module named 'tool'" in result.stdout + result.stderr
     assert result.stdout.splitlines()[:2] == ["build-sdists: one-1.0.tar.gz", "build-sdists: two-1.0.tar.gz"]
+
+
+def test_the_paths_of_sources_and_requirements_are_the_same_in_each_run(inputs: Path) -> None:
+    assert build(inputs, {"one": "1.0", "two": "1.0"}).returncode == 0
+
+    text = (inputs / "wheels/two-1.0-py3-none-any.whl").read_bytes().decode("latin-1")
+    directory = f"{inputs}/build/two-1.0.tar.gz"
+    assert f"PATHS = ['{directory}/source/two-1.0/backend.py', '{directory}/requirements/tool.py']" in text
+    assert not (inputs / "build/two-1.0.tar.gz").exists()
