@@ -45,6 +45,7 @@ _PYTHON = (sys.executable, "-m")
 _LINTERS = {
     "ruff check": (*_PYTHON, "ruff", "check", "."),
     "ruff format": (*_PYTHON, "ruff", "format", "--check", "."),
+    "codespell": (*_PYTHON, "codespell_lib"),
 }
 _TYPES = {
     "mypy --strict": (*_PYTHON, "mypy"),
