@@ -26,14 +26,7 @@ from bakehouse.pipeline import build, publish, render, run, smoke
 from bakehouse.pipeline import ensure as ensuring
 from bakehouse.pipeline.smoke import SmokeOptions
 from bakehouse.plan.dockerfile import RenderedFile
-from bakehouse.plan.workspace import (
-    Selection,
-    Workspace,
-    open_workspace,
-    raise_failures,
-    select,
-    select_kept,
-)
+from bakehouse.plan.workspace import Selection, Workspace, open_workspace, raise_failures, select, select_kept
 from bakehouse.publish.options import PublishOptions
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.sagemaker.local_request import local_request

@@ -58,11 +58,7 @@ class ColdEngine:
         """Load images of the default engine."""
         with subprocess.Popen(["docker", "save", *references], stdout=subprocess.PIPE) as saved:
             loaded = subprocess.run(
-                ["docker", "load"],
-                stdin=saved.stdout,
-                env=self.environment,
-                capture_output=True,
-                check=False,
+                ["docker", "load"], stdin=saved.stdout, env=self.environment, capture_output=True, check=False
             )
         if saved.returncode or loaded.returncode:
             sys.exit(f"{', '.join(references)} could not be copied: {loaded.stderr.decode(errors='replace')}")

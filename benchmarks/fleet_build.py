@@ -363,10 +363,7 @@ def bases(fleet: Fleet) -> list[str]:
     workspace = open_workspace(fleet.root)
     references: list[str] = []
     images = select(workspace, fleet.subject.images).plan.images
-    with (
-        contextlib.closing(docker.connect()) as engine,
-        open_fetcher(workspace.project, say) as fetcher,
-    ):
+    with contextlib.closing(docker.connect()) as engine, open_fetcher(workspace.project, say) as fetcher:
         get = partial(prefetch.download_packages, Downloads(required_files(images), fetcher))
         for base in dict.fromkeys(image.base for image in images):
             assert isinstance(base, BootstrappedBase)

@@ -49,10 +49,7 @@ def measured_in(root: Path, names: Sequence[str], rounds: int) -> Result:
     checks: dict[str, list[dict[str, float]]] = {name: [] for name in suites}
     alone: dict[str, list[dict[str, float]]] = {name: [] for name in suites}
     same: list[str] = []
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        open_engine(say) as engine,
-    ):
+    with tempfile.TemporaryDirectory() as directory, open_engine(say) as engine:
         for _ in range(rounds):
             for image in built:
                 seconds, spent = tried(engine, image, Path(directory))

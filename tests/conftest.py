@@ -32,10 +32,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # The pure tests are run at every change: a third of hypothesis's default is what they have time for.
 # On a busy machine an example may be slow; time is not what these tests are about.
 hypothesis.settings.register_profile(
-    "quick",
-    max_examples=33,
-    deadline=None,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    "quick", max_examples=33, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("quick")
 

@@ -172,10 +172,7 @@ def test_imports_of_each_form_are_counted() -> None:
     modules = module_names(["bakehouse/errors.py", "bakehouse/plan/__init__.py", "bakehouse/plan/model.py"])
     source = "import bakehouse.errors\nfrom bakehouse.plan.model import Image, Plan\nfrom json import loads\n"
 
-    assert imported_modules("bakehouse/a.py", source, modules) == {
-        "bakehouse.errors",
-        "bakehouse.plan.model",
-    }
+    assert imported_modules("bakehouse/a.py", source, modules) == {"bakehouse.errors", "bakehouse.plan.model"}
     assert imported_modules("bakehouse/plan/a.py", "from . import model", modules) == {"bakehouse.plan.model"}
     assert imported_modules("bakehouse/a.py", "from bakehouse.plan import VERSION", modules) == {
         "bakehouse.plan"

@@ -6,14 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Protocol
 
-from bakehouse.builder import (
-    base_image,
-    image_owners,
-    prefetch,
-    registry_auth,
-    sent_files,
-    up_to_date,
-)
+from bakehouse.builder import base_image, image_owners, prefetch, registry_auth, sent_files, up_to_date
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.build_inputs import StepNeeds, build_inputs, remote_inputs

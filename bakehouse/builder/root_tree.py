@@ -79,10 +79,7 @@ def write_tree(packages: Sequence[DebFile], platform: str, to: Path) -> None:
     BuildKit unpacks it. Raises BuildError for files that are not packages.
     """
     links = merged_links(platform)
-    with (
-        tarfile.open(to, "w", format=tarfile.GNU_FORMAT) as tree,
-        ThreadPoolExecutor() as threads,
-    ):
+    with tarfile.open(to, "w", format=tarfile.GNU_FORMAT) as tree, ThreadPoolExecutor() as threads:
         for link in links:
             _add_directory(tree, f"usr/{link}")
         for link in links:

@@ -119,11 +119,7 @@ def versions_key(image: Image) -> str:
 
 
 def run_probes(
-    engine: Engine,
-    image: Image,
-    digest: Digest,
-    log: Path,
-    options: ProbeOptions = ProbeOptions(),
+    engine: Engine, image: Image, digest: Digest, log: Path, options: ProbeOptions = ProbeOptions()
 ) -> ProbeResults:
     """Run a container in which components with a smoke file read their version and run their checks."""
     parts = _probed(image, options)
@@ -266,12 +262,7 @@ def read_results(
         for name, declared in part.provides
         if (installed := provided.get(part.component, {}).get(name)) is not None
     )
-    return ProbeResults(
-        (*own, *others),
-        tuple(checks.values()),
-        seconds,
-        log,
-    )
+    return ProbeResults((*own, *others), tuple(checks.values()), seconds, log)
 
 
 def _as_exact(declared: str, installed: str) -> str:

@@ -434,11 +434,7 @@ def _build_on_host(table: TomlTable, environment: Mapping[str, str]) -> bool:
 
 
 def _consent(
-    root: Path,
-    table: TomlTable,
-    policy: "Policy | None",
-    user_state: Path,
-    environment: Mapping[str, str],
+    root: Path, table: TomlTable, policy: "Policy | None", user_state: Path, environment: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the fields about settings that need consent."""
     if table.problems:

@@ -222,12 +222,7 @@ def outdated_components(components: Mapping[str, Sequence[Explanation]]) -> list
         {
             "image": image,
             "components": [
-                {
-                    "name": row.name,
-                    "version": row.version,
-                    "newest": row.newest,
-                    "answer": answer(row),
-                }
+                {"name": row.name, "version": row.version, "newest": row.newest, "answer": answer(row)}
                 for row in rows
             ],
         }

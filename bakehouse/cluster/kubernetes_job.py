@@ -241,12 +241,7 @@ def _variables(job: ScheduledJob, host: str) -> list[Document]:
 def _arguments(job: ScheduledJob) -> list[str]:
     """Return the command of each host in an Indexed Job."""
     if job.launcher == "torchrun":
-        return [
-            "torchrun",
-            f"--nproc_per_node={job.processes}",
-            *_rendezvous(job),
-            *_literal(job.command),
-        ]
+        return ["torchrun", f"--nproc_per_node={job.processes}", *_rendezvous(job), *_literal(job.command)]
     return _mpirun(job) if job.launcher == "mpirun" else _literal(job.command)
 
 

@@ -189,10 +189,7 @@ def _toolkit_job(
     if kind.launcher == "torchrun":
         environment |= _LOGGED_ENVIRONMENT
     job = replace(
-        _job(subject, kind),
-        entry_point=script.name,
-        environment=environment,
-        hyperparameters=parameters,
+        _job(subject, kind), entry_point=script.name, environment=environment, hyperparameters=parameters
     )
     if subject.startup.has_code:
         return replace(job, baked_code=_code(script))

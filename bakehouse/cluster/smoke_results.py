@@ -79,12 +79,7 @@ def evaluate_user_job(check: SmokeCheck, job: TrainingJob, result: JobResult, lo
         reason = f"exit 0, but the log does not contain `{expect}`" if expect not in text else ""
         tail = _tail(result.logs[job.host_names[0]])
     passed = CheckResult(
-        check.name,
-        Outcome.PASSED,
-        round(result.seconds, 1),
-        ranks=job.ranks,
-        source=check.source,
-        log=logs,
+        check.name, Outcome.PASSED, round(result.seconds, 1), ranks=job.ranks, source=check.source, log=logs
     )
     if not reason:
         return passed

@@ -243,10 +243,7 @@ class _Verdict:
 
 
 def explain(
-    failure: Failure,
-    dockerfiles: Mapping[str, Path],
-    sources: Mapping[str, Path],
-    logs: Path | None = None,
+    failure: Failure, dockerfiles: Mapping[str, Path], sources: Mapping[str, Path], logs: Path | None = None
 ) -> BakehouseError:
     """Return the error for a failure; `sources` maps stages to the files they were rendered from.
 

@@ -19,13 +19,7 @@ from bakehouse.cluster.slurm_job import INPUT, batch_script
 from bakehouse.errors import UsageError
 from bakehouse.jobs import code_archive, rules
 from bakehouse.jobs.distribution import check_keras
-from bakehouse.jobs.image_checks import (
-    check_instances,
-    check_nccl,
-    check_variables,
-    efa_hint,
-    find_efa_gap,
-)
+from bakehouse.jobs.image_checks import check_instances, check_nccl, check_variables, efa_hint, find_efa_gap
 from bakehouse.jobs.instance_groups import InstanceGroup, check_processes, check_rdma, instance_group
 from bakehouse.jobs.job_spec import (
     DEFAULT_SCRIPT,
@@ -123,8 +117,7 @@ def _host_group(image: LaunchImage, job: JobSpec, catalog: Catalog | None) -> In
     group = instance_group(known, sagemaker_type(job.instance_type), job.hosts)
     if not group.is_known or group.gpus is None:
         _refuse(
-            f"the GPUs of `{job.instance_type}` are not known",
-            "use a type of recipes/components/instance",
+            f"the GPUs of `{job.instance_type}` are not known", "use a type of recipes/components/instance"
         )
     return group
 

@@ -15,13 +15,7 @@ from dataclasses import dataclass, field
 
 from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.jobs import rules, smp_parameters
-from bakehouse.jobs.instance_groups import (
-    InstanceGroup,
-    check_groups,
-    check_processes,
-    check_rdma,
-    numbers,
-)
+from bakehouse.jobs.instance_groups import InstanceGroup, check_groups, check_processes, check_rdma, numbers
 from bakehouse.jobs.rules import Findings, RuleViolation
 from bakehouse.jobs.smp_parameters import SmpContext
 from bakehouse.ledger.toolkit import legacy_keras

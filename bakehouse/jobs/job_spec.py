@@ -24,11 +24,7 @@ from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest
 from bakehouse.jobs.validate import launch_context, validate
 from bakehouse.util.format import format_names
 
-SDKS = {
-    "v2": "version 2 of the SageMaker SDK",
-    "v3": "version 3 of the SageMaker SDK",
-    "boto3": "boto3",
-}
+SDKS = {"v2": "version 2 of the SageMaker SDK", "v3": "version 3 of the SageMaker SDK", "boto3": "boto3"}
 _MAX_RUN, _MAX_WAIT = "StoppingCondition.MaxRuntimeInSeconds", "StoppingCondition.MaxWaitTimeInSeconds"
 _KEEP_ALIVE = "ResourceConfig.KeepAlivePeriodInSeconds"
 _OUTPUT = "OutputDataConfig.S3OutputPath"

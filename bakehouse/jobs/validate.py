@@ -10,12 +10,7 @@ from dataclasses import replace
 from bakehouse.catalog.names import framework_titled
 from bakehouse.jobs import rules
 from bakehouse.jobs.api_conditions import channel_names, check_fields
-from bakehouse.jobs.distribution import (
-    LIBRARIES,
-    LaunchContext,
-    distribution_findings,
-    launch_settings,
-)
+from bakehouse.jobs.distribution import LIBRARIES, LaunchContext, distribution_findings, launch_settings
 from bakehouse.jobs.image_checks import (
     XLA,
     check_compiler,

@@ -24,14 +24,7 @@ from bakehouse.catalog.python_lock import (
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.engine import daemon_info
 from bakehouse.engine.buildkit_events import Event
-from bakehouse.errors import (
-    BakehouseError,
-    BuildError,
-    Diagnostic,
-    Problems,
-    RecipeError,
-    StaleError,
-)
+from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Problems, RecipeError, StaleError
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
 from bakehouse.lock import (
@@ -50,14 +43,7 @@ from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.lock.recipe_lock import questionable_packages
 from bakehouse.lock.requirements_locks import RequirementsScope, lock_requirements
 from bakehouse.lock.selection import LockSelection, select_locked
-from bakehouse.plan.workspace import (
-    Workspace,
-    is_own,
-    leave_out,
-    own_recipes,
-    resolve_all,
-    without_affected,
-)
+from bakehouse.plan.workspace import Workspace, is_own, leave_out, own_recipes, resolve_all, without_affected
 from bakehouse.resolve.candidate import Candidate
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.file_lock import exclusive

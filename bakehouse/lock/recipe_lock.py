@@ -21,16 +21,8 @@ from bakehouse.catalog.build_requirements import read_build_requirements
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.names import FRAMEWORKS
-from bakehouse.catalog.python_lock import (
-    INSTALLED,
-    Package,
-    locked_sums,
-    normal_name,
-)
-from bakehouse.catalog.requirements_file import (
-    RequiredPackage,
-    Requirements,
-)
+from bakehouse.catalog.python_lock import INSTALLED, Package, locked_sums, normal_name
+from bakehouse.catalog.requirements_file import RequiredPackage, Requirements
 from bakehouse.errors import (
     BakehouseError,
     ConflictError,
@@ -422,9 +414,7 @@ def _check_given(packages: Sequence[ProjectPackage], image: _ImagePackages, repo
 
 
 def questionable_packages(
-    resolution: Resolution,
-    files: Iterable[Package],
-    are_related: Callable[[Sequence[str]], bool],
+    resolution: Resolution, files: Iterable[Package], are_related: Callable[[Sequence[str]], bool]
 ) -> Iterator[str]:
     """Yield packages that an image may not need: for GPUs that it does not use, or a library twice.
 
@@ -451,10 +441,7 @@ def questionable_packages(
 
 
 def _are_related(
-    requirements: Requirements,
-    image: _ImagePackages,
-    files: Iterable[Package],
-    names: Sequence[str],
+    requirements: Requirements, image: _ImagePackages, files: Iterable[Package], names: Sequence[str]
 ) -> bool:
     """Return whether one of several locked packages requires another one; True if this is unknown."""
     texts = [line.text for line in requirements.packages if not line.git]
@@ -539,10 +526,7 @@ def _differs(package: Package | None, versions: Mapping[str, str] | str) -> bool
 
 
 def _closure(
-    requirements: Requirements,
-    pins: Sequence[str],
-    image: _ImagePackages,
-    preferred: Sequence[Package] = (),
+    requirements: Requirements, pins: Sequence[str], image: _ImagePackages, preferred: Sequence[Package] = ()
 ) -> tuple[tuple[Package, ...], tuple[Package, ...]]:
     """Return the files of requirements and what they depend on, and the wheels of components among these.
 

@@ -35,10 +35,7 @@ _POOL = "10.214.{}.0/24"
 
 @contextlib.contextmanager
 def isolated_engine(
-    store: str,
-    report: Callable[[str], None],
-    under: Path = _HOME,
-    owner: Path = _OWNER,
+    store: str, report: Callable[[str], None], under: Path = _HOME, owner: Path = _OWNER
 ) -> Iterator[DaemonPaths]:
     """Start an engine with an image store; the end of the context, or the next run, removes all of it."""
     if os.geteuid() != 0:

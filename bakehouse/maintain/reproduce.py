@@ -11,14 +11,7 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.engine import daemon_info, docker
 from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.engine.protocol import Engine
-from bakehouse.errors import (
-    BuildError,
-    Diagnostic,
-    DifferenceError,
-    Problems,
-    StaleError,
-    Table,
-)
+from bakehouse.errors import BuildError, Diagnostic, DifferenceError, Problems, StaleError, Table
 from bakehouse.maintain.isolated_engine import isolated_engine
 from bakehouse.pipeline.build import build_plan, manifest_digests, record_layers, runnable_plan
 from bakehouse.plan.dockerfile import layer_owners

@@ -60,11 +60,7 @@ def collect_rows(
 
 
 def _tests(
-    project: ProjectSettings,
-    image: Image,
-    layers: RowsByKey,
-    checks: PageRows,
-    committed: bool,
+    project: ProjectSettings, image: Image, layers: RowsByKey, checks: PageRows, committed: bool
 ) -> Tests:
     state = page_checks(project, image, layers, checks, committed=committed)
     setups = {check.setup for check in state.checks if check.date}

@@ -52,12 +52,7 @@ def _names(image: Image) -> Iterable[str]:
 
 
 def _file(file: File) -> str:
-    row = {
-        "file": file.target,
-        "sha256": file.sha256,
-        "bytes": file.size,
-        "executable": file.is_executable,
-    }
+    row = {"file": file.target, "sha256": file.sha256, "bytes": file.size, "executable": file.is_executable}
     return json.dumps(row)
 
 

@@ -13,14 +13,7 @@ from bakehouse.catalog import cache, project
 from bakehouse.catalog.component import INSTANCE
 from bakehouse.catalog.project import HOME, IS_CHECKOUT, ProjectSettings
 from bakehouse.catalog.recipe import BrokenRecipe, Recipes
-from bakehouse.errors import (
-    BakehouseError,
-    ConflictError,
-    Diagnostic,
-    Problems,
-    RecipeError,
-    UsageError,
-)
+from bakehouse.errors import BakehouseError, ConflictError, Diagnostic, Problems, RecipeError, UsageError
 from bakehouse.util.files import is_file, matching_paths, names_in, open_file, remove_directory, remove_file
 from bakehouse.util.suggest import nearest_glob, suggestion
 

@@ -202,11 +202,7 @@ def attach(
 
 
 def _attach(
-    published: PublishedImage,
-    documents: Documents,
-    registry: Registry,
-    options: PushOptions,
-    command: str,
+    published: PublishedImage, documents: Documents, registry: Registry, options: PushOptions, command: str
 ) -> tuple[Attached, ...]:
     retry_policy = replace(options.retry_policy, until=options.until)
     lock = options.locks / f"attach-{published.image}.lock"

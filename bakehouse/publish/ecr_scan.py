@@ -99,8 +99,7 @@ def require_scanning(registry: Registry) -> EcrRegistry:
     """Return a registry that scans; raise UsageError for others."""
     if not isinstance(registry, EcrRegistry):
         raise UsageError(
-            f"`{registry.host}` does not scan images; only Amazon ECR does",
-            hint="omit `--fail-on`",
+            f"`{registry.host}` does not scan images; only Amazon ECR does", hint="omit `--fail-on`"
         )
     return registry
 

@@ -99,9 +99,7 @@ def _has_tag(place: PublishedImage, registry: Registry, options: PushOptions) ->
 
 
 def _unmoved_tags(
-    replaced: Iterable[ReleaseRecord],
-    places: Sequence[tuple[PublishedImage, Registry]],
-    options: PushOptions,
+    replaced: Iterable[ReleaseRecord], places: Sequence[tuple[PublishedImage, Registry]], options: PushOptions
 ) -> Iterator[str]:
     """Yield the moving tags in other repositories of the same registries that have a replaced release."""
     repositories = {

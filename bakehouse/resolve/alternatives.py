@@ -20,13 +20,7 @@ from bakehouse.catalog.component import CUDA_COMPAT, DRIVER, Requirement
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.resolve.candidate import Conflict
 from bakehouse.resolve.phrases import version_range
-from bakehouse.resolve.relaxation import (
-    Relaxation,
-    Relaxations,
-    Restriction,
-    pins_of,
-    relax,
-)
+from bakehouse.resolve.relaxation import Relaxation, Relaxations, Restriction, pins_of, relax
 from bakehouse.resolve.resolver import BudgetExceeded, Resolution, SearchBudget, Unsatisfiable, resolve
 
 DECISION_BUDGET = 50_000

@@ -275,10 +275,7 @@ def fits_targets(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[C
 
 
 def are_compatible(
-    first: Candidate,
-    first_demands: tuple[Demand, ...],
-    second: Candidate,
-    second_demands: tuple[Demand, ...],
+    first: Candidate, first_demands: tuple[Demand, ...], second: Candidate, second_demands: tuple[Demand, ...]
 ) -> bool:
     """Return whether two candidates and their demands fit together: part of what `find_conflict` checks."""
     theirs = second.provided

@@ -12,15 +12,7 @@ from bakehouse.catalog.component import DRIVER, INSTANCE, Component, Requirement
 from bakehouse.catalog.instance_types import instances
 from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.recipe import Content, Recipe, Targets, check_instance, is_driver
-from bakehouse.errors import (
-    ConflictError,
-    Diagnostic,
-    Location,
-    Problems,
-    Table,
-    UndecidedError,
-    UsageError,
-)
+from bakehouse.errors import ConflictError, Diagnostic, Location, Problems, Table, UndecidedError, UsageError
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.alternatives import (
     BUDGET,
@@ -33,11 +25,7 @@ from bakehouse.resolve.alternatives import (
 from bakehouse.resolve.candidate import Candidate, Conflict
 from bakehouse.resolve.direct_conflicts import direct_conflict, direct_reasons, provided_versions
 from bakehouse.resolve.explain import describe_changes
-from bakehouse.resolve.phrases import (
-    BUILD_AXES,
-    requirement_text,
-    version_range,
-)
+from bakehouse.resolve.phrases import BUILD_AXES, requirement_text, version_range
 from bakehouse.resolve.relaxation import COMMAND
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.resolve.unknown_facts import NEURON_SDK

@@ -11,15 +11,7 @@ from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.source_tree import SourceTree
 from bakehouse.catalog.user_smoke import SCRIPT, default_launcher, toolkit_starts_torchrun
 from bakehouse.cluster import job_report, job_runner
-from bakehouse.cluster.job import (
-    CODE_DIRECTORY,
-    HOMOGENEOUS,
-    ML,
-    Encoded,
-    Group,
-    TrainingJob,
-    job_name,
-)
+from bakehouse.cluster.job import CODE_DIRECTORY, HOMOGENEOUS, ML, Encoded, Group, TrainingJob, job_name
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.job_runner import OutputHandler
 from bakehouse.engine.protocol import Engine

@@ -27,14 +27,7 @@ from bakehouse.jobs.validate import validate
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.follow import DEFAULT_PACE, Pace
-from bakehouse.sagemaker.launch import (
-    PRINTED,
-    JobCallbacks,
-    check_role,
-    first_ranks,
-    is_s3,
-    send_and_follow,
-)
+from bakehouse.sagemaker.launch import PRINTED, JobCallbacks, check_role, first_ranks, is_s3, send_and_follow
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.util import archive_reader
 from bakehouse.util.aws import AwsError

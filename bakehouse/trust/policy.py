@@ -103,20 +103,14 @@ def check_image(
 
 
 def problems(
-    policy: Policy,
-    record: ReleaseRecord,
-    statements: Sequence[SignedStatement],
-    max_age: timedelta | None,
+    policy: Policy, record: ReleaseRecord, statements: Sequence[SignedStatement], max_age: timedelta | None
 ) -> list[tuple[str, str]]:
     """Return the requirements of a policy that statements do not meet, each with a hint."""
     return list(_problems(policy, record, statements, max_age))
 
 
 def _problems(
-    policy: Policy,
-    record: ReleaseRecord,
-    statements: Sequence[SignedStatement],
-    max_age: timedelta | None,
+    policy: Policy, record: ReleaseRecord, statements: Sequence[SignedStatement], max_age: timedelta | None
 ) -> Iterator[tuple[str, str]]:
     image = record.image
     signed = {

@@ -8,14 +8,7 @@ from debian.arfile import ArError, ArFile
 
 from bakehouse.util import archive_reader
 
-DAMAGED = (
-    ArError,
-    tarfile.TarError,
-    EOFError,
-    ValueError,
-    LookupError,
-    TypeError,
-)
+DAMAGED = (ArError, tarfile.TarError, EOFError, ValueError, LookupError, TypeError)
 """Exceptions that damaged packages raise."""
 
 

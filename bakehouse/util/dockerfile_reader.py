@@ -102,15 +102,7 @@ def instructions(text: str) -> Iterator[Instruction]:
                 content.append(line)
             heredocs.append("\n".join(content))
             bodies.append("".join(f"{line}\n" for line in lines[start:stop]))
-        yield Instruction(
-            first + 1,
-            keyword,
-            rest,
-            tuple(flags),
-            tuple(heredocs),
-            tuple(bodies),
-            escape,
-        )
+        yield Instruction(first + 1, keyword, rest, tuple(flags), tuple(heredocs), tuple(bodies), escape)
 
 
 def _is_comment(line: str) -> bool:

@@ -178,10 +178,7 @@ def _contents(names: Iterable[str], directory: Path) -> dict[str, bytes]:
 
 
 def _git(
-    *words: str,
-    directory: Path | None = None,
-    lines: Iterable[str] = (),
-    failure: str = "cannot be read",
+    *words: str, directory: Path | None = None, lines: Iterable[str] = (), failure: str = "cannot be read"
 ) -> bytes:
     """Return the output of git, which uses its credential helpers, but never prompts on the terminal."""
     at = ["--git-dir", str(directory)] if directory else []

@@ -30,9 +30,7 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud8
 _UNQUOTED = re.compile(r"""(?:[:,\[{]|-\s)\s*(?P<value>[>*!&%@`|][^\s,"'\]}#]*)""")
 """A value that starts with an indicator character of YAML, like a version range."""
 _SECOND_MAPPING = "mapping values are not allowed in this context"
-_COLON_IN_TEXT = re.compile(
-    r"""\s*(?P<start>-|[\w.-]+:)\s+(?P<value>[^\s"'\[{>|&*!#-].*:\s.*?)\s*""",
-)
+_COLON_IN_TEXT = re.compile(r"""\s*(?P<start>-|[\w.-]+:)\s+(?P<value>[^\s"'\[{>|&*!#-].*:\s.*?)\s*""")
 """An item, or a key and its value, whose text has a colon and a space, which YAML reads as another key."""
 _OPEN = {
     "while parsing a flow mapping": "not closed, or a comma is missing after it",

@@ -16,11 +16,7 @@ FIELDS = {"Package": "hello", "Version": "1.0", "Depends": "libc6 (>= 2.36),\n l
 def test_a_package_is_read_without_dpkg(tmp_path: Path, compression: str) -> None:
     entries = {"./usr/bin/hello": b"#!/bin/sh\n"}
     package = DebFile(write_deb(tmp_path / "hello.deb", FIELDS, entries, compression=compression))
-    assert package.fields == {
-        "Package": "hello",
-        "Version": "1.0",
-        "Depends": "libc6 (>= 2.36), libgcc-s1",
-    }
+    assert package.fields == {"Package": "hello", "Version": "1.0", "Depends": "libc6 (>= 2.36), libgcc-s1"}
     with package.installed_files() as archive:
         [entry] = archive
         content = archive.extractfile(entry)

@@ -142,8 +142,7 @@ def test_each_part_gets_an_answer(tmp_path: Path) -> None:
         InstalledComponent("d", "1.0", ""),
     )
     printed = lines(
-        {"component": "a", "installed": "1.0"},
-        {"component": "b", "error": "ImportError: no", "line": 3},
+        {"component": "a", "installed": "1.0"}, {"component": "b", "error": "ImportError: no", "line": 3}
     )
 
     results = verify.read_results(parts, printed.splitlines(), 1.0, LOG)

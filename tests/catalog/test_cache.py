@@ -550,9 +550,7 @@ def test_components_of_bakehouse_stay_valid_when_a_project_changes(
 
 
 @pytest.mark.usefixtures("cache", "settled")
-def test_components_of_bakehouse_are_read_anew_after_a_change(
-    project: tuple[list[Path], list[str]],
-) -> None:
+def test_components_of_bakehouse_are_read_anew_after_a_change(project: tuple[list[Path], list[str]]) -> None:
     roots, _ = project
     load(roots)
     time.sleep(NEXT_TICK)

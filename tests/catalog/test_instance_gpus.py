@@ -112,11 +112,7 @@ def test_images_for_cpus_and_images_for_gpus() -> None:
     [
         (TRAINIUM, ">=2,<5", ""),
         (TRAINIUM, "", "does not use Neuron devices, but `ml.trn1.32xlarge` has them"),
-        (
-            TRAINIUM,
-            ">=3",
-            "supports NeuronCores of version >=3, but `ml.trn1.32xlarge` has version 2",
-        ),
+        (TRAINIUM, ">=3", "supports NeuronCores of version >=3, but `ml.trn1.32xlarge` has version 2"),
         (AMPERE, ">=2,<5", "needs Neuron devices, but `ml.p4d.24xlarge` has none"),
     ],
 )

@@ -249,11 +249,7 @@ def test_dependencies_of_a_project_have_their_lines(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        (
-            PROJECT,
-            "`pyproject.toml` has no extra `trian`",
-            "did you mean `train`?",
-        ),
+        (PROJECT, "`pyproject.toml` has no extra `trian`", "did you mean `train`?"),
         (
             "[tool.poetry.dependencies]\nsix = '*'\n",
             "`pyproject.toml` has no static `[project] dependencies`",

@@ -442,7 +442,7 @@ def test_the_patterns_run_in_every_image() -> None:
     source = (HOME / "bakehouse/catalog/secrets.py").read_text()
 
     assert set(re.findall(r"^(?:from|import) (\w+)", source, re.MULTILINE)) <= {
-        *("__future__", "collections", "math", "re", "typing"),
+        *("__future__", "collections", "math", "re", "typing")
     }
 
 

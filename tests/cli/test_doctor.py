@@ -76,12 +76,7 @@ def test_what_containers_of_an_engine_elsewhere_find() -> None:
     findings = doctor.host_findings(ENGINE, host)
 
     assert [(finding.name, finding.state, finding.detail, finding.cost) for finding in findings] == [
-        (
-            "engine's containers",
-            CheckState.OK,
-            "start, on another kernel than this host",
-            "",
-        ),
+        ("engine's containers", CheckState.OK, "start, on another kernel than this host", ""),
         (
             "engine's network",
             CheckState.OK,

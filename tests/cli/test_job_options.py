@@ -73,16 +73,8 @@ def test_what_dies_and_when() -> None:
 @pytest.mark.parametrize(
     ("call", "message", "hint"),
     [
-        (
-            lambda: job_options.named_groups(["data"]),
-            "invalid group `--group data`",
-            GROUP_HINT,
-        ),
-        (
-            lambda: job_options.named_groups(["a=ml.x:0"]),
-            "invalid group `--group a=ml.x:0`",
-            GROUP_HINT,
-        ),
+        (lambda: job_options.named_groups(["data"]), "invalid group `--group data`", GROUP_HINT),
+        (lambda: job_options.named_groups(["a=ml.x:0"]), "invalid group `--group a=ml.x:0`", GROUP_HINT),
         (
             lambda: job_options.named_groups(["a=ml.x", "a=ml.y"]),
             "two groups have the same name",

@@ -83,9 +83,7 @@ def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
             [Rehearsed(rehearsal, DIGEST, ("python",), (VersionResult("efa", "1", "2", ""),))]
         ),
         "reproduce": maintained.reproductions(
-            [
-                Reproduction("a", 1, (DIGEST, DIGEST), (LayerDifference(1, "b", (DIGEST, DIGEST)),)),
-            ]
+            [Reproduction("a", 1, (DIGEST, DIGEST), (LayerDifference(1, "b", (DIGEST, DIGEST)),))]
         ),
         "smoke": json_report.smoke(
             [SmokeReport("a", CONTENT, "mpi", (CheckResult("c", Outcome.NOT_TESTED, 0.0, reason="r"),))]

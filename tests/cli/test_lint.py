@@ -55,8 +55,7 @@ def test_the_files_that_were_searched_are_counted(project: Tree, capsys: pytest.
 def test_mistakes_and_conflicts_are_findings(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     project.write("mine/images/typo.yaml", "summary: Typo\nbase: {debian: 12}\ncomponent: {}\n")
     project.write(
-        "mine/images/conflict.yaml",
-        'summary: Conflict\nbase: {debian: "12"}\ncomponents: {pytorch: "0.1"}\n',
+        "mine/images/conflict.yaml", 'summary: Conflict\nbase: {debian: "12"}\ncomponents: {pytorch: "0.1"}\n'
     )
 
     assert main.run(("lint", "--sarif", "out/lint.sarif")) != 0

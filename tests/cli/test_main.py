@@ -194,10 +194,7 @@ def test_invoke_runs_the_same_tasks() -> None:
             "`shell` needs a terminal, or a command\n\n"
             "hint: write the command after `--`: `bake shell mpi-cpu -- ls -l /opt/ml`",
         ),
-        (
-            ["build", "mpi-cup", "--offline"],
-            "unknown image `mpi-cup`\n\nhint: did you mean `mpi-cpu`?",
-        ),
+        (["build", "mpi-cup", "--offline"], "unknown image `mpi-cup`\n\nhint: did you mean `mpi-cpu`?"),
         (
             ["doctor", "now"],
             "`doctor` takes no `now`\n\nhint: usage: `bake doctor [OPTIONS]`; "
@@ -534,10 +531,7 @@ def in_two_regions(tmp_path: Path) -> Path:
     for is_candidate in (False, True):
         record = release(tmp_path / "other", registry=ECR, candidate=is_candidate)
         uri = record.image_uri.replace(ECR, US)
-        regions = (
-            ReleasedRegion("eu-west-1", record.image_uri, "t"),
-            ReleasedRegion("us-east-1", uri, "t"),
-        )
+        regions = (ReleasedRegion("eu-west-1", record.image_uri, "t"), ReleasedRegion("us-east-1", uri, "t"))
         path = tmp_path / "images" / "mpi-cpu" / "releases.json"
         append(path, replace(record, regions=regions), tmp_path / "locks")
     return tmp_path
@@ -705,10 +699,7 @@ def test_releases_of_unknown_images_are_reported(in_two_regions: Path) -> None:
             ["plan", "--missing", "test"],
             "invalid value `--missing test`\n\nhint: use `release` or `candidate`",
         ),
-        (
-            ["smoke", "mpi-cpu", "--results", "log"],
-            "`--results` needs `--on` with the runner of the job",
-        ),
+        (["smoke", "mpi-cpu", "--results", "log"], "`--results` needs `--on` with the runner of the job"),
         (
             ["smoke", "mpi-cpu", "--on", "sagemaker", "--results", "log"],
             "`--results` cannot be combined with `--on sagemaker`",

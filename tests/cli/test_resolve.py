@@ -173,9 +173,7 @@ def test_horovod_of_gpus_is_compiled_against_nccl_of_the_framework(
     assert re.search(r"/amazon/openmpi/lib:/opt/venv/lib/python3[.]12/site-packages/nvidia/nccl/lib\"", text)
 
 
-def test_answers_for_several_images_and_json_contain_the_warnings(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_answers_for_several_images_and_json_contain_the_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("resolve", SMP, "pytorch-2.2-cu121-py310-smddp", "--assume", "instance=ml.p3.16xlarge")
     output = answer(capsys, *words)
     assert f"warning: {UNUSED}" in output

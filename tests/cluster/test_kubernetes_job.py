@@ -148,11 +148,7 @@ def test_one_host_needs_no_service() -> None:
 
     assert [manifest["kind"] for manifest in manifests] == ["Job"]
     assert "completionMode" not in manifests[0]["spec"]
-    assert pod(manifests)["containers"][0]["args"][:3] == [
-        "torchrun",
-        "--nproc_per_node=8",
-        "--standalone",
-    ]
+    assert pod(manifests)["containers"][0]["args"][:3] == ["torchrun", "--nproc_per_node=8", "--standalone"]
 
 
 def test_each_host_is_a_node_of_the_type_with_its_devices() -> None:

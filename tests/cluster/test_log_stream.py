@@ -65,11 +65,7 @@ def test_the_toolkits_account_of_its_environment_is_left_out_of_a_short_stream()
     stream = LogStream({"algo-1": 0}, lines.append, colour=False, verbose=False)
     stream.feed("algo-1", b"a\n\nTraining Env:\n{}\nInvoking script with the following command:\nb\n")
 
-    assert lines == [
-        "algo-1   │ a",
-        "algo-1   │ Invoking script with the following command:",
-        "algo-1   │ b",
-    ]
+    assert lines == ["algo-1   │ a", "algo-1   │ Invoking script with the following command:", "algo-1   │ b"]
 
 
 def test_the_environment_printed_by_the_sdk_s_script_is_omitted_too() -> None:

@@ -318,8 +318,7 @@ def test_nccl_connects_all_gpus_of_all_hosts() -> None:
 def test_the_user_s_channels_go_with_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data.csv").write_text("1,2\n")
     user = UserSmoke(
-        *("train.py", 1, 1, "", (), (("training", tmp_path),), "", 600),
-        Location(Path("recipe.yaml"), 1, 1),
+        *("train.py", 1, 1, "", (), (("training", tmp_path),), "", 600), Location(Path("recipe.yaml"), 1, 1)
     )
     smoke = remote(image=plans.changed(image(), smoke=user, entry_point="train.py"), only=("user_code",))
 

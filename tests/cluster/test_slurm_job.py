@@ -135,10 +135,7 @@ def test_tensorflow_gets_the_hosts_and_the_index(tmp_path: Path) -> None:
     values = [line.removeprefix("TF_CONFIG ") for line in run(tmp_path, job) if line.startswith("TF_CONFIG")]
 
     assert [json.loads(value) for value in values] == [
-        {
-            "cluster": {"worker": ["node-7:29500", "node-9:29500"]},
-            "task": {"type": "worker", "index": index},
-        }
+        {"cluster": {"worker": ["node-7:29500", "node-9:29500"]}, "task": {"type": "worker", "index": index}}
         for index in (0, 1)
     ]
 

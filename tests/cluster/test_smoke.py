@@ -56,7 +56,7 @@ def test_a_good_image_passes(tmp_path: Path) -> None:
     assert (report.image, report.content, report.transport) == ("mpi-cpu", CONTENT, "mpi")
     outcomes = {check.name: check.outcome for check in report.checks}
     assert {name for name, outcome in outcomes.items() if outcome is not Outcome.PASSED} == {
-        *("components.contents", "components.libraries"),
+        *("components.contents", "components.libraries")
     }
     assert {"mpi_2x2", "train_success", "no_private_keys"} <= outcomes.keys()
     assert all(check.key and check.date == report.date for check in report.checks)

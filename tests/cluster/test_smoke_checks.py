@@ -163,10 +163,7 @@ def test_bandwidth_is_measured_on_all_gpus_of_several_hosts() -> None:
 
 @pytest.mark.parametrize(
     ("gpus", "hosts", "reason"),
-    [
-        (8, 1, "it needs two hosts with EFA; use `--on`"),
-        (0, 2, "no GPU was given; use `--gpus`"),
-    ],
+    [(8, 1, "it needs two hosts with EFA; use `--on`"), (0, 2, "no GPU was given; use `--gpus`")],
 )
 def test_bandwidth_needs_gpus_on_two_hosts(gpus: int, hosts: int, reason: str) -> None:
     check = named(job_checks(EFA_IMAGE, DIGEST, gpus=gpus, hosts=hosts))["efa_bandwidth"]

@@ -45,10 +45,7 @@ def refusal_text(daemon: UnavailableDaemon, host: HostInfo) -> str:
 def test_debian_12_gets_its_engine_from_the_next_release() -> None:
     steps = provision.plan_steps(BARE, NO_CLIENT, engine=True)
 
-    assert steps == Steps(
-        from_next_release=("docker.io", "docker-cli", "docker-buildx"),
-        start=True,
-    )
+    assert steps == Steps(from_next_release=("docker.io", "docker-cli", "docker-buildx"), start=True)
     assert provision.describe_steps(steps, DaemonPaths()) == (
         "apt-get install docker.io docker-cli docker-buildx from Debian trixie, because the engine of this"
         " release is too old (same mirror; pinned, so that no other package is upgraded)",
@@ -66,10 +63,7 @@ def test_a_current_debian_uses_its_own_packages(release: str) -> None:
 def test_ubuntu_has_the_client_in_the_engines_package() -> None:
     steps = provision.plan_steps(machine(system="ubuntu", release="24.04"), NO_CLIENT, engine=True)
 
-    assert steps == Steps(
-        packages=("docker.io", "docker-buildx"),
-        start=True,
-    )
+    assert steps == Steps(packages=("docker.io", "docker-buildx"), start=True)
 
 
 def test_a_machine_that_has_everything_only_needs_a_start() -> None:
@@ -326,9 +320,7 @@ def test_who_waits_for_containers_lets_others_build(
 def test_an_engine_that_is_always_in_use_is_given_up(our_engine: Running) -> None:
     with usage_lock.engine_in_use(paths=our_engine.paths):
         assert not provision.restart(our_engine.report, our_engine.paths, 0.0)
-    assert our_engine.messages == [
-        "the engine was not restarted: still in use after 0 s (a build or a push)",
-    ]
+    assert our_engine.messages == ["the engine was not restarted: still in use after 0 s (a build or a push)"]
     assert our_engine.done == []
 
 

@@ -56,13 +56,7 @@ ModuleNotFoundError: No module named 'nosuch'
                 "ERROR: No matching distribution found for torch==2.13.0+cpu",
             ),
         ),
-        (
-            COMPILER,
-            (
-                "a.cpp:3:10: fatal error: mpi.h: No such file or directory",
-                "3 | #include <mpi.h>",
-            ),
-        ),
+        (COMPILER, ("a.cpp:3:10: fatal error: mpi.h: No such file or directory", "3 | #include <mpi.h>")),
         (PYTHON, ("ModuleNotFoundError: No module named 'nosuch'",)),
         ("cc: no such file\nmake: *** [all] Error 2\n", ("cc: no such file",)),
         ("make: *** [all] Error 2\n", ("make: *** [all] Error 2",)),

@@ -116,12 +116,7 @@ def test_both_sides_of_a_merge_are_read(project: ProjectSettings, tested: Image)
         assert bool(shown(project, tested).failed) is is_failed
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("mpi-cpu x\n", "line 1 is not a row: 'mpi-cpu x'"),
-    ],
-)
+@pytest.mark.parametrize(("text", "reason"), [("mpi-cpu x\n", "line 1 is not a row: 'mpi-cpu x'")])
 def test_a_file_that_cannot_be_read_is_an_error(project: ProjectSettings, text: str, reason: str) -> None:
     project.images.mkdir()
     (project.images / page_rows.FILE).write_text(text)

@@ -97,7 +97,7 @@ def test_marks_of_a_conflict_and_duplicates_are_no_rows() -> None:
             "`layers.txt` is damaged",
             f"line 2 is not a row: '{'a' * 32} linux/a'",
             "restore the committed file, or remove it",
-        ),
+        )
     ],
 )
 def test_a_file_that_cannot_be_read_is_an_error(

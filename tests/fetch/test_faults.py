@@ -148,7 +148,7 @@ def test_each_fault_that_passes_is_worth_waiting_for() -> None:
     permanent = {fault for fault in Fault if not fault.may_pass}
 
     assert {fault for fault in permanent if fault.is_down} == {
-        *(Fault.NAME, Fault.CERTIFICATE, Fault.NOT_TLS, Fault.PROXY_LOGIN, Fault.SETTINGS),
+        *(Fault.NAME, Fault.CERTIFICATE, Fault.NOT_TLS, Fault.PROXY_LOGIN, Fault.SETTINGS)
     }
     assert {fault for fault in Fault if fault.is_worth_a_retry} <= set(Fault) - permanent
 

@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 
 from bakehouse.errors import UsageError
-from bakehouse.jobs.distribution import (
-    LaunchContext,
-    LaunchSettings,
-    distribution_findings,
-    launch_settings,
-)
+from bakehouse.jobs.distribution import LaunchContext, LaunchSettings, distribution_findings, launch_settings
 from bakehouse.jobs.instance_groups import InstanceGroup
 from tests.support.errors import error_text, raised
 

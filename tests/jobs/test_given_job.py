@@ -167,10 +167,7 @@ def test_mistakes_in_a_table_have_their_places(workspace: Workspace) -> None:
     ("job", "message"),
     [
         ("nigthly", "error: unknown job `nigthly`\n\nhint: did you mean `nightly`?\n"),
-        (
-            "x",
-            "error: unknown job `x`\n\nhint: use one of `mistaken`, `nightly`\n",
-        ),
+        ("x", "error: unknown job `x`\n\nhint: use one of `mistaken`, `nightly`\n"),
         (
             "./nightly",
             "error: cannot read `nightly`: no such file or directory\n\n"
@@ -186,10 +183,7 @@ def test_a_job_that_does_not_exist(workspace: Workspace, job: str, message: str)
     ("line", "changed"),
     [
         ({"instance_type": "ml.g5.xlarge"}, {"groups": (), "instance_type": "ml.g5.xlarge"}),
-        (
-            {"groups": (Group("a", "ml.c5.xlarge"),)},
-            {"groups": (Group("a", "ml.c5.xlarge"),)},
-        ),
+        ({"groups": (Group("a", "ml.c5.xlarge"),)}, {"groups": (Group("a", "ml.c5.xlarge"),)}),
         ({"distribution": {}}, {"distribution": {}}),
         ({"role": "r", "entry_point": "a.py"}, {"role": "r", "entry_point": "a.py"}),
         ({"environment": {"NCCL_DEBUG": ""}}, {"environment": {"NCCL_DEBUG": "", "EMPTY": ""}}),

@@ -17,7 +17,7 @@ def test_flags_are_found(tmp_path: Path) -> None:
     findings = list(flag_findings(script, names))
 
     assert [finding.message.split("`")[3] for finding in findings] == [
-        *("--use-amp", "--off", "--either", "--count", "--a"),
+        *("--use-amp", "--off", "--either", "--count", "--a")
     ]
     assert (findings[0].message, findings[0].hint, findings[0].is_error) == (
         "`train.py` reads `--use-amp` as a flag, but a hyperparameter always has a value",

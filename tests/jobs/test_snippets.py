@@ -21,11 +21,7 @@ from tests.support.errors import raised
 from tests.support.release_records import a_record
 
 HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
-MPI = replace(
-    a_record(),
-    registry=HOST,
-    image_uri=f"{HOST}/bakehouse/mpi-cpu@sha256:4f1c",
-)
+MPI = replace(a_record(), registry=HOST, image_uri=f"{HOST}/bakehouse/mpi-cpu@sha256:4f1c")
 PYTORCH = replace(
     MPI,
     image="pytorch-cpu",
@@ -644,10 +640,7 @@ def test_groups_without_a_launch_group() -> None:
     [diagnostic] = refused(MPI, job)
     assert diagnostic == Diagnostic(
         "`distribution` does not name its instance group",
-        facts=(
-            ("rule", "group-of-distribution"),
-            ("source", "sagemaker 2.257.7: fw_utils.py, estimator.py"),
-        ),
+        facts=(("rule", "group-of-distribution"), ("source", "sagemaker 2.257.7: fw_utils.py, estimator.py")),
         hint='add `"instance_groups": ["data"]`, or another of "data", "train"',
     )
 

@@ -10,9 +10,7 @@ from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.ledger import store
 from bakehouse.ledger.image_uris import ImageQuery, find
-from bakehouse.ledger.releases import (
-    append,
-)
+from bakehouse.ledger.releases import append
 from bakehouse.ledger.store import FileLedger, open_ledger, select_images, unreleased_images
 from bakehouse.plan.model import Image, ImageKey
 from bakehouse.util import file_lock

@@ -6,9 +6,7 @@ from bakehouse.jobs import job_images
 from bakehouse.ledger.toolkit import DRIVERS, DRIVERS_RELEASE, Releases, toolkit_rules, toolkit_versions
 from tests.support.own_recipes import catalog, plan
 
-FIRST = {
-    *("ml.g4dn.8xlarge", "ml.g4dn.12xlarge", "ml.g5.48xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge"),
-}
+FIRST = {"ml.g4dn.8xlarge", "ml.g4dn.12xlarge", "ml.g5.48xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge"}
 
 
 @pytest.mark.parametrize(

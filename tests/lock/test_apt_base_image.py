@@ -75,8 +75,7 @@ def test_a_file_that_is_locked_stays_where_it_was_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "packages",
-    [PACKAGES.replace("Package: g++", "Package: gpp"), PACKAGES.replace("SHA256", "MD5sum")],
+    "packages", [PACKAGES.replace("Package: g++", "Package: gpp"), PACKAGES.replace("SHA256", "MD5sum")]
 )
 def test_a_package_without_a_file_that_is_known_is_reported(packages: str) -> None:
     error = raised(BuildError, read, packages=packages)

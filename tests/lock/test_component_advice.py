@@ -16,8 +16,7 @@ def lines(tree: Tree, *requirements: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "package",
-    ["flash-attn", "transformer_engine[pytorch]==2.9.0", "apex", "xformers", "mpi4py"],
+    "package", ["flash-attn", "transformer_engine[pytorch]==2.9.0", "apex", "xformers", "mpi4py"]
 )
 def test_a_component_is_proposed(tree: Tree, package: str) -> None:
     name = package.partition("[")[0].replace("_", "-")

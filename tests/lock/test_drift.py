@@ -191,9 +191,7 @@ def test_a_components_lock_of_other_requirements(project: Tree) -> None:
     assert open_points(project) == []
 
 
-def test_an_unsatisfiable_recipe_is_reported_if_named_and_skipped_otherwise(
-    project: Tree,
-) -> None:
+def test_an_unsatisfiable_recipe_is_reported_if_named_and_skipped_otherwise(project: Tree) -> None:
     project.write("images/bad.yaml", IMAGE.replace('debian: "12"', 'debian: "13"'))
     messages: list[str] = []
     for task in (locking.run, locking.check_locks):

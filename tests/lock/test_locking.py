@@ -203,8 +203,7 @@ def test_of_two_equally_frequent_versions_the_newer_one_is_kept(project: Tree) -
 def test_a_new_lock_that_contradicts_another_component_is_reported(project: Tree) -> None:
     file = "shared-1.0-py3-none-any.whl"
     project.component(
-        "other",
-        "summary: Another\nreleases: [{version: '1', requires: {python: '3.11'}, lock: other.txt}]\n",
+        "other", "summary: Another\nreleases: [{version: '1', requires: {python: '3.11'}, lock: other.txt}]\n"
     )
     project.write("components/other/other.txt", f"shared==1.0 --hash=sha256:{'ab' * 32}  # {file} 10\n")
     project.component("tuning", TUNING.replace(', torch: "*"', ""))

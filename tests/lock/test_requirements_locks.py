@@ -12,14 +12,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.python_lock import normal_name
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.requirements_file import RequirementsFile
-from bakehouse.errors import (
-    BakehouseError,
-    ConflictError,
-    Diagnostic,
-    Location,
-    RecipeError,
-    UndecidedError,
-)
+from bakehouse.errors import BakehouseError, ConflictError, Diagnostic, Location, RecipeError, UndecidedError
 from bakehouse.lock import apt_suite, locking
 from bakehouse.lock.project_locks import check_python
 from bakehouse.resolve.resolver import Resolution, resolve
@@ -284,14 +277,7 @@ def locked_project(project: Tree) -> Tree:
 
 
 def lock_project(project: Tree) -> None:
-    command = [
-        find_uv_bin(),
-        "lock",
-        "--quiet",
-        "--no-index",
-        "--find-links",
-        str(project.root / "wheels"),
-    ]
+    command = [find_uv_bin(), "lock", "--quiet", "--no-index", "--find-links", str(project.root / "wheels")]
     subprocess.run(command, cwd=project.root / "app", check=True)
 
 

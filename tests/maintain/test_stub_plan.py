@@ -299,7 +299,4 @@ def test_steps_get_stubs_before_all_else_and_real_files_as_builds_get_them(tmp_p
         wheels = [file for file in downloads.required.files if file.kind == "wheel"]
         paths = {file.file: downloads.fetcher.local(file) for file in wheels}
 
-    assert paths == {
-        real.file: cached,
-        need.file: project.state / "rehearsal" / "files" / digest / need.file,
-    }
+    assert paths == {real.file: cached, need.file: project.state / "rehearsal" / "files" / digest / need.file}

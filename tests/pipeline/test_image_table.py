@@ -159,9 +159,7 @@ def test_bakehouses_images_are_in_no_table_of_a_users_project(
     assert "\n2 images: " in path.read_text()
 
 
-def test_what_is_known_here_is_copied_by_the_next_writing_only(
-    workspace: Workspace,
-) -> None:
+def test_what_is_known_here_is_copied_by_the_next_writing_only(workspace: Workspace) -> None:
     project = workspace.project
     write_whole(project.root / "images/README.md", "")
     image_docs.write_table(workspace)

@@ -132,11 +132,7 @@ EDITS = {
         {"env": ("~ environment LEVEL 1 → 2",)},
         set(),
     ),
-    "mine/components/greet/files/hello": (
-        "bye\n",
-        {"greeted": ("files of component greet",)},
-        {"greet"},
-    ),
+    "mine/components/greet/files/hello": ("bye\n", {"greeted": ("files of component greet",)}, {"greet"}),
     "mine/images/new.yaml": (PLAIN, {"new": ("new image",)}, set()),
     "mine/images/src/train.py": ("print()\n", {"churn": ("the training code",)}, set()),
 }

@@ -85,12 +85,7 @@ def test_files_are_listed_with_their_sha256_but_training_code_is_not(tree: Tree)
     tree.image(IMAGE + "code: {directory: src, entry_point: train.py}\nfiles: [{from: run.sh, to: /opt/}]\n")
 
     assert lock(tree)["files"] == [
-        {
-            "file": "/opt/run.sh",
-            "sha256": sha256(b"#!/bin/sh\n").hexdigest(),
-            "bytes": 10,
-            "executable": True,
-        },
+        {"file": "/opt/run.sh", "sha256": sha256(b"#!/bin/sh\n").hexdigest(), "bytes": 10, "executable": True}
     ]
 
 

@@ -8,10 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.plan.model import (
-    BootstrappedBase,
-    RegistryBase,
-)
+from bakehouse.plan.model import BootstrappedBase, RegistryBase
 from bakehouse.plan.planner import make_plan
 from tests.support.trees import COMPONENTS, IMAGE, SHA, Tree, keys, templates
 
@@ -429,13 +426,8 @@ def test_a_new_python_moves_the_keys_of_what_is_installed_into_it(rich: Tree) ->
     assert changed(rich, newer) == {"python", "torch", "requirements", "image"}
 
 
-def test_the_version_of_a_base_that_gives_the_same_bytes_moves_no_key(
-    tree: Tree,
-) -> None:
-    tree.component(
-        "ground",
-        'summary: G\nreleases: [{version: "1", base: {image: "a:1"}}]\n',
-    )
+def test_the_version_of_a_base_that_gives_the_same_bytes_moves_no_key(tree: Tree) -> None:
+    tree.component("ground", 'summary: G\nreleases: [{version: "1", base: {image: "a:1"}}]\n')
     tree.image('summary: x\nbase: ground\ncomponents: {torch: "2.8.0"}\n')
 
     def renamed(changed: Tree) -> None:

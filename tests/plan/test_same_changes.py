@@ -41,9 +41,7 @@ def test_every_command_names_the_same_changes() -> None:
 
         directory = HOME / "images" / old
         reasons = key_reasons(
-            images[new],
-            (directory / "lock.json").read_bytes(),
-            (directory / "Dockerfile").read_bytes(),
+            images[new], (directory / "lock.json").read_bytes(), (directory / "Dockerfile").read_bytes()
         )
         assert changes <= {*reasons}
 

@@ -187,9 +187,7 @@ def test_a_dockerfile_of_the_user_is_kept(own: Workspace) -> None:
     assert kept_names(own) == ["churn"]
 
 
-def test_a_directory_without_a_recipe_is_removed_without_its_ledger(
-    workspace: Workspace,
-) -> None:
+def test_a_directory_without_a_recipe_is_removed_without_its_ledger(workspace: Workspace) -> None:
     rendered(workspace, "small")
     directory = (workspace.project.images / "small").rename(workspace.project.images / "gone")
     for name in ("docker-bake.json", "lock.json"):

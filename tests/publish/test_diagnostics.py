@@ -4,12 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bakehouse.errors import (
-    Diagnostic,
-    Reason,
-    RegistryAuthError,
-    TagTakenError,
-)
+from bakehouse.errors import Diagnostic, Reason, RegistryAuthError, TagTakenError
 from bakehouse.fetch.connection import ConnectionSettings
 from bakehouse.fetch.faults import Fault
 from bakehouse.fetch.http_client import HttpClient
@@ -86,8 +81,7 @@ def test_a_taken_tag() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pushed", "so"),
-    [(False, "nothing was pushed"), (True, "it was pushed, but no release was recorded")],
+    ("pushed", "so"), [(False, "nothing was pushed"), (True, "it was pushed, but no release was recorded")]
 )
 def test_a_form_that_sagemaker_does_not_take(pushed: bool, so: str) -> None:
     reasons = (Reason("it has no layers"),)

@@ -7,11 +7,7 @@ import pytest
 
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
-from bakehouse.ledger.releases import (
-    ReleasedArtifact,
-    ReleasedCheck,
-    ReleasedFindings,
-)
+from bakehouse.ledger.releases import ReleasedArtifact, ReleasedCheck, ReleasedFindings
 from bakehouse.publish.record import record_of, with_known_facts
 from tests.support.built_images import IMAGE, OTHER, report
 from tests.support.release_records import DAY, PUBLISHED, a_record

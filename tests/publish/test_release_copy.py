@@ -226,9 +226,7 @@ def refused(project: ProjectSettings, kind: type[BakehouseError]) -> str:
 
 
 def test_a_release_that_the_registry_lost_is_not_recorded(
-    moved: ProjectSettings,
-    proxies: tuple[Proxy, Proxy],
-    fake_registries: tuple[FakeRegistry, FakeRegistry],
+    moved: ProjectSettings, proxies: tuple[Proxy, Proxy], fake_registries: tuple[FakeRegistry, FakeRegistry]
 ) -> None:
     del fake_registries[0].manifests[DIGEST]
     assert refused(moved, PublishError) == f"`{proxies[0].host}` no longer has {DIGEST[:19]}"

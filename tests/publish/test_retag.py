@@ -30,10 +30,7 @@ def test_another_push_does_not_outlast_the_deadline(tmp_path: Path) -> None:
     registry = NamedRegistry("127.0.0.1:9", lambda _: None)
     lines: list[str] = []
     candidate = replace(a_record(), candidate=False)
-    with (
-        exclusive(tmp_path / "locks" / "push-mpi-cpu.lock"),
-        pytest.raises(PublishError) as caught,
-    ):
+    with exclusive(tmp_path / "locks" / "push-mpi-cpu.lock"), pytest.raises(PublishError) as caught:
         tag_release(candidate, IMAGE, PASSED, registry, publication(tmp_path, 0.3), lines.append)
     assert caught.value.diagnostics == (
         Diagnostic(

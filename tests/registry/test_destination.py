@@ -85,10 +85,7 @@ def test_other_hosts_are_known_by_docker_s_login(project: ProjectSettings) -> No
         ("teem", Diagnostic("there is no registry `teem`", hint="did you mean `team`?")),
         (
             "elsewhere",
-            Diagnostic(
-                "there is no registry `elsewhere`",
-                hint="use one of `ecr`, `local`, `own`, `team`",
-            ),
+            Diagnostic("there is no registry `elsewhere`", hint="use one of `ecr`, `local`, `own`, `team`"),
         ),
     ],
 )
@@ -118,10 +115,7 @@ def test_a_mistake_in_one_table_does_not_keep_another_from_being_used(project: P
         ("htps://x", "`htps:` is not a registry host"),
         ("team/Upper", "`Upper/image` is not a valid repository name"),
         ("local/Upper", "`Upper/image` is not a valid repository name"),
-        (
-            f"{ACCOUNT}.dkr.ecr.eu-wst-1.amazonaws.com",
-            "unknown AWS region `eu-wst-1`",
-        ),
+        (f"{ACCOUNT}.dkr.ecr.eu-wst-1.amazonaws.com", "unknown AWS region `eu-wst-1`"),
     ],
 )
 def test_what_can_be_no_destination_is_refused_before_anything_is_built(

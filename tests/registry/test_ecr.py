@@ -237,8 +237,7 @@ def test_an_aws_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     assert raised(PublishError, EcrRegistry(region="eu-west-1").credentials).diagnostics == (
         Diagnostic(
-            "could not log in to Amazon ECR: AWS does not answer",
-            facts=(("address", "http://127.0.0.1:1/"),),
+            "could not log in to Amazon ECR: AWS does not answer", facts=(("address", "http://127.0.0.1:1/"),)
         ),
     )
 

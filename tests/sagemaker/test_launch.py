@@ -31,13 +31,7 @@ from bakehouse.plan.workspace import Workspace, open_workspace
 from bakehouse.sagemaker import launch_report
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.follow import Pace
-from bakehouse.sagemaker.launch import (
-    JobCallbacks,
-    default_region,
-    first_ranks,
-    follow_job,
-    launch,
-)
+from bakehouse.sagemaker.launch import JobCallbacks, default_region, first_ranks, follow_job, launch
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.trust import policy
 from tests.support.errors import raised
@@ -439,10 +433,7 @@ def test_warnings_are_reported_before_a_job_is_sent(session: Session) -> None:
 @pytest.mark.parametrize(
     ("changed", "messages"),
     [
-        (
-            {"job": JobSpec()},
-            ["no IAM role given", "no instance type given"],
-        ),
+        ({"job": JobSpec()}, ["no IAM role given", "no instance type given"]),
         ({"job": replace(ON_TWO, role="SageMakerRole")}, ["`SageMakerRole` is not the ARN of a role"]),
         ({"job": replace(ON_TWO, instance_type="local")}, ["SageMaker does not run local jobs"]),
         ({"name": "no_name"}, ["`no_name` is not a valid job name"]),
@@ -451,10 +442,7 @@ def test_warnings_are_reported_before_a_job_is_sent(session: Session) -> None:
         ({"volume_gib": 0}, ["the hosts have no disk"]),
         (
             {"inputs": {"a/b": "/data"}},
-            [
-                "`a/b` is not a valid channel name",
-                "channel `a/b` is `/data`, which is not an S3 URI",
-            ],
+            ["`a/b` is not a valid channel name", "channel `a/b` is `/data`, which is not an S3 URI"],
         ),
         ({"inputs": {f"c{n}": "s3://a/b" for n in range(21)}}, ["the job has 21 channels"]),
         ({"output": "models"}, ["`output` is `models`, which is not an S3 URI"]),

@@ -102,10 +102,7 @@ def test_a_channel_must_not_name_another_directory(name: str) -> None:
     [
         (instance_groups.MAX_GROUPS, "ResourceConfig.InstanceGroups"),
         (job_options._MAX_GROUPS, "ResourceConfig.InstanceGroups"),
-        (
-            instance_groups._MAX_NAME,
-            "ResourceConfig.InstanceGroups.member.InstanceGroupName",
-        ),
+        (instance_groups._MAX_NAME, "ResourceConfig.InstanceGroups.member.InstanceGroupName"),
         (launch._MAX_CHANNELS, "InputDataConfig"),
         (request_checks.MAX_URI, "AlgorithmSpecification.TrainingImage"),
         (request_checks._MAX_PARAMETERS, "HyperParameters"),

@@ -351,10 +351,7 @@ def test_a_model_without_results_is_an_error(
             "error: no IAM role given\n\nhint: set `--role arn:aws:iam::123456789012:role/SageMakerRole`\n",
         ),
         ({"instance_type": ""}, "error: no instance type given\n\nhint: set `--instance-type`\n"),
-        (
-            {"instance_count": 0},
-            "error: the job has no host\n\nhint: set `--instance-count` to at least 1\n",
-        ),
+        ({"instance_count": 0}, "error: the job has no host\n\nhint: set `--instance-count` to at least 1\n"),
         (
             {"max_run": 0},
             "error: invalid time limit of 0 seconds\n\nhint: set `max_run` of the job file to at least 1\n",

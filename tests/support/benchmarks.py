@@ -36,10 +36,7 @@ CAMPAIGNS = {
     "fill_disks": ("robustness/test_full_disks.py", "integration/test_killed_tasks.py"),
     "hostile_repositories": ("robustness/test_hostile_repositories.py",),
     "key_replay": ("plan/test_key_replay.py",),
-    "heterogeneous": (
-        "integration/test_pytorch_launchers.py",
-        "integration/test_tensorflow_launchers.py",
-    ),
+    "heterogeneous": ("integration/test_pytorch_launchers.py", "integration/test_tensorflow_launchers.py"),
     "kill_clusters": ("integration/test_killed_clusters.py",),
     "kill_commands": ("robustness/test_killed_commands.py", "integration/test_killed_tasks.py"),
     "mutated_inputs": ("robustness/test_mutated_inputs.py",),

@@ -4,11 +4,7 @@ import json
 import re
 from urllib.parse import parse_qs, urlsplit
 
-from bakehouse.registry.manifest import (
-    DOCKER_MANIFEST,
-    GZIP_LAYER,
-    digest_of,
-)
+from bakehouse.registry.manifest import DOCKER_MANIFEST, GZIP_LAYER, digest_of
 from tests.support.proxy import Reply, Request
 
 IMAGE = json.dumps({"schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": None, "layers": []}).encode()

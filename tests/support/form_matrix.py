@@ -70,10 +70,7 @@ CASES: Mapping[str, tuple[LaunchImage, JobSpec]] = {
     "mpirun, one host": (_PYTORCH, replace(_ONE, launcher="mpirun")),
     "mpirun, two hosts": (_PYTORCH, replace(_TWO, launcher="mpirun")),
     "MultiWorkerMirroredStrategy, two hosts": (_TENSORFLOW, replace(_TWO, launcher="tensorflow")),
-    "parameter servers": (
-        _TENSORFLOW,
-        replace(_TWO, distribution={"parameter_server": {"enabled": True}}),
-    ),
+    "parameter servers": (_TENSORFLOW, replace(_TWO, distribution={"parameter_server": {"enabled": True}})),
     "DALI in the script, torchrun": (_with(_PYTORCH, "dali", "1.52.0"), replace(_TWO, launcher="torchrun")),
     "SMDDP": (_with(_PYTORCH, "smddp", "2.6.0"), _TWO),
     "SMP 1 with mpirun": (_with(_PYTORCH, "smp", "1.15.0"), _TWO),

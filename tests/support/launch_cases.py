@@ -43,13 +43,7 @@ PYTORCH = LaunchImage(
 )
 TENSORFLOW = replace(
     PYTORCH,
-    versions={
-        **FABRIC,
-        "tensorflow": "2.21.0",
-        "open-mpi": "4.1.8",
-        "smddp": "1.4.1",
-        "smp": "1.15.0",
-    },
+    versions={**FABRIC, "tensorflow": "2.21.0", "open-mpi": "4.1.8", "smddp": "1.4.1", "smp": "1.15.0"},
     launchers=("mpirun",),
     training_module="sagemaker_tensorflow_container.training:main",
 )

@@ -15,11 +15,7 @@ from tests.support.registry import registry_container, registry_image
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The one setting: whose registry answers."""
-    parser.addini(
-        "registry_image",
-        "the registry's image; empty is that of the local registry",
-        default="",
-    )
+    parser.addini("registry_image", "the registry's image; empty is that of the local registry", default="")
 
 
 @pytest.fixture(scope="session")

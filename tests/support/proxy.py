@@ -123,11 +123,7 @@ class Proxy:
         return self.do(method, path, silence, times)
 
     def do(
-        self,
-        method: str,
-        path: str,
-        answer: Callable[[Request, Forward], Reply],
-        times: int = 1_000_000,
+        self, method: str, path: str, answer: Callable[[Request, Forward], Reply], times: int = 1_000_000
     ) -> Fault:
         fault = Fault(method, path, answer, times)
         self.faults.append(fault)

@@ -3,9 +3,7 @@
 from dataclasses import replace
 from datetime import date
 
-from bakehouse.ledger.releases import (
-    ReleaseRecord,
-)
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import InstalledComponent
 from bakehouse.publish.record import record_of
 from bakehouse.publish.tags import PublishedImage

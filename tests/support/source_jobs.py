@@ -91,9 +91,7 @@ def grouped(framework: str, groups: tuple[Group, ...], distribution: Mapping[str
 
 SOURCE_JOBS = {
     "resnet50-alone": SourceJob(
-        TENSORFLOW,
-        replace(on("ml.p4d.24xlarge", 1), launcher="mpirun", processes_per_host=8),
-        MPI_ON_EIGHT,
+        TENSORFLOW, replace(on("ml.p4d.24xlarge", 1), launcher="mpirun", processes_per_host=8), MPI_ON_EIGHT
     ),
     "resnet50-in-groups": SourceJob(
         TENSORFLOW,
@@ -107,8 +105,7 @@ SOURCE_JOBS = {
     ),
     "mnist-alone": SourceJob(PYTORCH, on("ml.p3.2xlarge", 1, {})),
     "mnist-in-groups": SourceJob(
-        PYTORCH,
-        grouped("pytorch", (Group("data", "ml.c5.9xlarge"), Group("dnn", "ml.p3.2xlarge")), {}),
+        PYTORCH, grouped("pytorch", (Group("data", "ml.c5.9xlarge"), Group("dnn", "ml.p3.2xlarge")), {})
     ),
     "smp": SourceJob(
         MODEL_PARALLEL,
@@ -125,19 +122,13 @@ SOURCE_JOBS = {
                 "mpi": EIGHT_EACH,
             },
         ),
-        {
-            **MPI_ON_EIGHT,
-            "mp_parameters": {"pipeline_parallel_degree": 2, "microbatches": 4, "ddp": True},
-        },
+        {**MPI_ON_EIGHT, "mp_parameters": {"pipeline_parallel_degree": 2, "microbatches": 4, "ddp": True}},
         NO_LIBRARY,
     ),
     "smddp": SourceJob(
         MODEL_PARALLEL,
         on("ml.p4d.24xlarge", 2, {"smdistributed": {"dataparallel": {"enabled": True}}}),
-        {
-            "sagemaker_distributed_dataparallel_enabled": True,
-            "sagemaker_instance_type": "ml.p4d.24xlarge",
-        },
+        {"sagemaker_distributed_dataparallel_enabled": True, "sagemaker_instance_type": "ml.p4d.24xlarge"},
         NO_LIBRARY,
     ),
     "mpi-over-efa": SourceJob(

@@ -58,9 +58,7 @@ class Authority:
         self._write(pair.cert, certificate.add_extension(x509.SubjectAlternativeName(names), critical=False))
         pair.key.write_bytes(
             key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
         )
         return pair

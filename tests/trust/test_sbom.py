@@ -10,12 +10,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from bakehouse.analysis.packages import Installed, SystemPackage
 from bakehouse.trust import sbom
 from bakehouse.util.oci import Digest
-from tests.support.planned_images import (
-    DIGEST,
-    INSTALLED,
-    SITE,
-    planned,
-)
+from tests.support.planned_images import DIGEST, INSTALLED, SITE, planned
 
 
 def document(installed: Installed = INSTALLED) -> dict[str, Any]:

@@ -22,10 +22,7 @@ def test_a_silent_step_is_reported_every_ten_seconds() -> None:
     for _ in range(4 * 25):
         beat.tick()
         clock.now += 0.25
-    assert lines == [
-        "still running: apt-get update (10 s)",
-        "still running: apt-get update (20 s)",
-    ]
+    assert lines == ["still running: apt-get update (10 s)", "still running: apt-get update (20 s)"]
 
 
 def test_a_new_step_starts_from_zero() -> None:

@@ -66,10 +66,7 @@ def test_a_missing_program_has_no_answer(closed: Path, ask: Callable[[], object]
 
 
 @pytest.mark.parametrize(
-    ("ask", "message"),
-    [
-        (lambda: git_history._git(Path("/"), "version"), "`git` is not installed"),
-    ],
+    ("ask", "message"), [(lambda: git_history._git(Path("/"), "version"), "`git` is not installed")]
 )
 def test_a_missing_program_is_named(closed: Path, ask: Callable[[], object], message: str) -> None:
     assert raised(BakehouseError, ask).diagnostics[0].message == message

@@ -104,10 +104,7 @@ def build(
 
 @bake_task(
     "images",
-    help={
-        "images": "names, families or globs of images; of a glob, only those that are built",
-        "json": JSON,
-    },
+    help={"images": "names, families or globs of images; of a glob, only those that are built", "json": JSON},
 )
 def sizes(context: Context, images: str, json: bool = False) -> None:
     """

@@ -23,7 +23,7 @@ from bakehouse.errors import UsageError
         "pure": "only the tests that need no engine",
         "release": "only the tests before a release: campaigns, projects, commands of the guides",
         "record": "write the seconds of slow tests to tests/seconds.json",
-    },
+    }
 )
 def test(
     context: Context,

@@ -41,20 +41,9 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         look_up.plan,
         look_up.fleet_report,
     ),
-    "Build": (
-        build.lock,
-        build.render,
-        build.build,
-        build.sizes,
-    ),
+    "Build": (build.lock, build.render, build.build, build.sizes),
     "Test": (look_up.lint, test.smoke, test.run_training_job, test.shell),
-    "Publish": (
-        publish.release,
-        publish.push,
-        publish.promote,
-        publish.releases,
-        publish.uri,
-    ),
+    "Publish": (publish.release, publish.push, publish.promote, publish.releases, publish.uri),
     "Run on SageMaker": (
         sagemaker.validate,
         sagemaker.estimator,

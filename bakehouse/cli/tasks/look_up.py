@@ -4,16 +4,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakehouse.cli.tasks.declare import (
-    IMAGES,
-    JSON,
-    Context,
-    bake_task,
-    failures,
-    open_project,
-    show,
-    split,
-)
+from bakehouse.cli.tasks.declare import IMAGES, JSON, Context, bake_task, failures, open_project, show, split
 from bakehouse.errors import BakehouseError, UsageError
 from bakehouse.util.suggest import suggestion
 

@@ -82,12 +82,7 @@ def demo(context: Context) -> None:
         "json": JSON,
     },
 )
-def update(
-    context: Context,
-    components: str = "",
-    write: bool = False,
-    json: bool = False,
-) -> None:
+def update(context: Context, components: str = "", write: bool = False, json: bool = False) -> None:
     """
     Propose entries for new upstream releases of components, with their evidence.
 
@@ -115,11 +110,7 @@ def update(
     },
 )
 def security(
-    context: Context,
-    images: str,
-    import_: list[str] | None = None,
-    fix: bool = False,
-    json: bool = False,
+    context: Context, images: str, import_: list[str] | None = None, fix: bool = False, json: bool = False
 ) -> None:
     """
     List the findings of scanners, with the affected steps and images.
@@ -160,7 +151,7 @@ def security(
         "strict": "exit with code 10 if something is missing",
         "builder": "check these builders of buildx instead of this machine",
         "json": JSON,
-    },
+    }
 )
 def doctor(context: Context, strict: bool = False, builder: str = "", json: bool = False) -> None:
     """
@@ -248,11 +239,7 @@ def ci(context: Context, system: str, check: bool = False) -> None:
     }
 )
 def clean(
-    context: Context,
-    all: bool = False,
-    cache: bool = False,
-    build_cache: bool = False,
-    engine: bool = False,
+    context: Context, all: bool = False, cache: bool = False, build_cache: bool = False, engine: bool = False
 ) -> None:
     """
     Remove containers and networks of ended runs, and images of older recipes.

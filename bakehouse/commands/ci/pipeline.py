@@ -358,10 +358,7 @@ def _publishing(project: ProjectSettings, settings: CiSettings) -> Publishing | 
         account=registry.account,
         regions=registry.regions,
         host=registry_host(
-            registry.account,
-            registry.regions[0],
-            fips=registry.fips,
-            dual_stack=registry.dual_stack,
+            registry.account, registry.regions[0], fips=registry.fips, dual_stack=registry.dual_stack
         ),
         prefix=image_prefix,
         candidates=f"{name}/{image_prefix}/{CANDIDATES}",

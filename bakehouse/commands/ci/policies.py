@@ -127,10 +127,7 @@ def build_permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool 
 
 def smoke_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
     """Return the permissions for tests on GPUs: the ledger, and jobs on SageMaker or the candidates."""
-    statements = [
-        *_read_ledger(publishing),
-        *_signing(publishing.build_key, "SignReports"),
-    ]
+    statements = [*_read_ledger(publishing), *_signing(publishing.build_key, "SignReports")]
     if tests.job_role:
         return _policy([*statements, *_jobs(publishing, tests)])
     repositories = _repositories(publishing, publishing.regions[:1], _CANDIDATES)

@@ -13,13 +13,7 @@ from bakehouse.util.files import read_text
 _TEMPLATES = HOME / "templates/report"
 _ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}
 """Characters that could end the script element, as JSON writes them."""
-FILTERS = {
-    "framework": "Framework",
-    "cuda": "CUDA",
-    "python": "Python",
-    "purpose": "Purpose",
-    "run": "Built",
-}
+FILTERS = {"framework": "Framework", "cuda": "CUDA", "python": "Python", "purpose": "Purpose", "run": "Built"}
 
 
 def render(fleet: Fleet) -> bytes:

@@ -1179,9 +1179,10 @@ def assert_runs_no_code(script: str) -> None:
     lines = script.replace("\\\n", " ").splitlines()
     first = {line.split()[0] for line in lines if line.strip() and not line.strip().startswith("#")}
     commands = {word for word in first if re.fullmatch("[a-z][a-z_-]*", word)}
-    assert commands <= {
-        *("git", "gh", "tr", "echo", "head", "cd", "trap", "exit", "if", "else", "fi"),
-    } | {"sed", "LC_ALL=C"}, commands
+    assert commands <= {"git", "gh", "tr", "echo", "head", "cd", "trap", "exit", "if", "else", "fi"} | {
+        "sed",
+        "LC_ALL=C",
+    }, commands
 
 
 BLOB = "0000000000000000000000000000000000000000"
@@ -1542,10 +1543,7 @@ def test_secrets_of_codebuild_come_from_aws_and_its_roles_may_read_them(project:
     }
     assert readable == {
         "pull": {"ReadSecrets": {"INDEX_TOKEN"}, "ReadVariables": {"INDEX"}},
-        "build": {
-            "ReadSecrets": {"INDEX_TOKEN", "HF_TOKEN", "GPU_TOKEN"},
-            "ReadVariables": {"INDEX"},
-        },
+        "build": {"ReadSecrets": {"INDEX_TOKEN", "HF_TOKEN", "GPU_TOKEN"}, "ReadVariables": {"INDEX"}},
         "publish": {"ReadSecrets": {"PROMOTE_TOKEN"}, "ReadVariables": {"CHANNEL"}},
     }
 

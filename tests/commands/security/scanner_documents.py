@@ -32,7 +32,7 @@ TRIVY: dict[str, Any] = {
                     "InstalledVersion": "1.0",
                     "FixedVersion": "1.2",
                     "Severity": "HIGH",
-                },
+                }
             ],
         },
         {
@@ -46,7 +46,7 @@ TRIVY: dict[str, Any] = {
                     "InstalledVersion": "1.0",
                     "FixedVersion": "1.9.1, 2.0",
                     "Severity": "CRITICAL",
-                },
+                }
             ],
         },
         {"Target": "Java", "Class": "lang-pkgs", "Type": "jar"},

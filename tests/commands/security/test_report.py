@@ -210,11 +210,7 @@ def test_a_report_without_a_digest_is_refused(project: Tree, monkeypatch: pytest
     ],
 )
 def test_the_newest_fix_that_a_scanner_names(
-    project: Tree,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    fixes: Sequence[str],
-    newer: str,
+    project: Tree, monkeypatch: pytest.MonkeyPatch, name: str, fixes: Sequence[str], newer: str
 ) -> None:
     install(project)
     publish(project)
