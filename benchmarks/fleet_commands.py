@@ -4,8 +4,8 @@
 
 Each team has a recipe of four images (two versions of Python and of Debian) with training code. The locks
 are written here, so that no package index is needed. After one package has changed in all locks, the files of
-`git diff` have to be two of each image, and the locks; its bytes are measured. With `--engine`, images without
-requirements are built, and then `build` and `clean` are measured without work to do.
+`git diff` have to be two of each image, and the locks; its bytes are measured. With `--engine`, images
+without requirements are built, and then `build` and `clean` are measured without work to do.
 """
 
 import argparse
