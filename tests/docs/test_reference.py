@@ -1,4 +1,4 @@
-"""The reference pages list every task, option, key and exit code."""
+"""The reference pages list every task, key and exit code."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 from bakehouse import errors
 from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
-from bakehouse.cli.command_line import option_name, options, usage
+from bakehouse.cli.command_line import usage
 from bakehouse.cli.tasks.collection import GROUPS
 from tests.support.documents import table_rows
 
@@ -26,23 +26,6 @@ def test_the_command_reference_lists_every_task_by_group() -> None:
         group: [usage(task).removeprefix("bake ").replace(" [OPTIONS]", "") for task in tasks]
         for group, tasks in GROUPS.items()
     }
-
-
-def test_the_command_reference_lists_every_option() -> None:
-    described = {
-        (task, option)
-        for row in table_rows((REFERENCE / "cli.md").read_text())
-        if len(row) == 3
-        for task in re.findall("`([a-z-]+)`", row[1])
-        for option in re.findall("`(--[a-z-]+)`", row[0])
-    }
-
-    assert described == {
-        (task.name, option_name(option))
-        for tasks in GROUPS.values()
-        for task in tasks
-        for option in options(task)
-    } - {(task.name, "--json") for tasks in GROUPS.values() for task in tasks}
 
 
 def test_the_references_list_every_key() -> None:

@@ -1,4 +1,4 @@
-"""Parts of the how-to page that a translation writes: run with `--update-snapshots` to write them anew."""
+"""The translation of AWS's guides: run with `--update-snapshots` to write it anew."""
 
 import re
 from collections.abc import Callable
@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.project import HOME
 from bakehouse.commands.dockerfile_import.account import AccountRow
 from bakehouse.commands.dockerfile_import.choose import recipe_head
 from tests.commands.dockerfile_import.translated_dockerfile import Translated
 
-PAGE = HOME / "docs/how-to/import-a-dockerfile.md"
 FIXTURE = Path(__file__).parent / "fixtures/aws-guide.Dockerfile"
+PAGE = FIXTURE.with_suffix(".md")
 
 
 def cell(text: str) -> str:
