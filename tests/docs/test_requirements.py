@@ -1,6 +1,5 @@
-"""The page of requirements names the hosts that the test of hosts simulates, what they lack, and tests."""
+"""The page of requirements names the hosts that the test of hosts simulates, and what they lack."""
 
-import ast
 import re
 
 from bakehouse.catalog.project import HOME
@@ -21,16 +20,6 @@ def test_what_the_hosts_lack_is_absent_there() -> None:
 
 RIGS = ("foreign_host", "macos", "engine_elsewhere", "rootless")
 """Tests on simulated hosts and engines, in `tests/integration`."""
-
-
-def test_each_limit_names_a_test() -> None:
-    limits = PAGE.partition("## Tested limits")[2]
-    rows = re.findall(r"^\| (?!condition|-)(.+?) \| .+? \| (.+?) \|$", limits, re.MULTILINE)
-    assert rows
-    for condition, test in rows:
-        file, _, name = test.strip("`").partition("::")
-        functions = (node for node in ast.parse((HOME / file).read_text()).body)
-        assert name in {node.name for node in functions if isinstance(node, ast.FunctionDef)}, condition
 
 
 def test_each_test_of_hosts_and_engines_is_named() -> None:
