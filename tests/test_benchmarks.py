@@ -34,6 +34,7 @@ from tests.support.benchmarks import (
     scripts,
 )
 from tests.support.browser import find_program
+from tests.support.errors import raised
 from tests.support.fake_commands import put
 
 
@@ -70,12 +71,10 @@ def test_a_job_s_cpu_is_that_of_its_processes_too() -> None:
 
 
 def test_a_program_that_fails_ends_the_benchmark_with_its_last_words() -> None:
-    with pytest.raises(SystemExit) as ended:
-        harness.command([sys.executable, "-c", "print('no disk'); raise SystemExit(5)"])
-    assert (
-        str(ended.value)
-        == f"`{sys.executable} -c print('no disk'); raise SystemExit(5)` ended with 5:\nno disk"
+    error = raised(
+        SystemExit, harness.command, [sys.executable, "-c", "print('no disk'); raise SystemExit(5)"]
     )
+    assert str(error) == f"`{sys.executable} -c print('no disk'); raise SystemExit(5)` ended with 5:\nno disk"
 
 
 @pytest.mark.parametrize(
@@ -231,9 +230,8 @@ def test_a_short_run_compares_the_work_of_both_sides(name: str, tmp_path: Path) 
 def test_different_work_ends_the_benchmark() -> None:
     assert harness.require_same("packages", ["a", "b"], ["a", "b"]) == "Both sides have the same packages: 2."
     assert harness.require_same("images", 3, 3) == "Both sides have the same images: 3."
-    with pytest.raises(SystemExit) as ended:
-        harness.require_same("packages", ["a", "b"], ["a"])
-    assert str(ended.value) == "the two sides differ in packages: ['a', 'b'] and ['a']"
+    error = raised(SystemExit, harness.require_same, "packages", ["a", "b"], ["a"])
+    assert str(error) == "the two sides differ in packages: ['a', 'b'] and ['a']"
     with pytest.raises(AssertionError, match="nothing was compared"):
         harness.require_same("packages", [], [])
 

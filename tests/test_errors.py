@@ -16,6 +16,7 @@ from bakehouse.errors import (
     Table,
     without_logins,
 )
+from tests.support.errors import raised
 
 
 def every_class(root: type[BakehouseError] = BakehouseError) -> list[type[BakehouseError]]:
@@ -41,15 +42,9 @@ def test_problems_are_raised_in_file_order_each_once() -> None:
     problems.extend([Diagnostic("first", Location(Path("a.yaml"), 9, 30)), late])
     problems.add(Diagnostic("of no file"))
 
-    with pytest.raises(RecipeError) as caught:
-        problems.raise_as(RecipeError)
-
-    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
-        "of no file",
-        "first",
-        "second",
-        "third",
-    ]
+    assert [
+        diagnostic.message for diagnostic in raised(RecipeError, problems.raise_as, RecipeError).diagnostics
+    ] == ["of no file", "first", "second", "third"]
 
 
 def test_no_problems_raise_nothing() -> None:

@@ -10,6 +10,7 @@ from bakehouse.analysis.packages import Distribution, Installed, SystemPackage, 
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.probes import installed as inside
 from tests.support.data import text_of
+from tests.support.errors import raised
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
 
 STATUS = text_of(__file__, "status")
@@ -112,11 +113,10 @@ def test_a_container_of_the_digest_is_asked_without_network(tmp_path: Path) -> N
     ],
 )
 def test_an_image_that_can_not_be_listed(tmp_path: Path, run: Run, printed: str) -> None:
-    with pytest.raises(PublishError) as caught:
-        list_installed(FakeEngine(lambda _: run), image(), DIGEST, tmp_path / "log")
+    error = raised(PublishError, list_installed, FakeEngine(lambda _: run), image(), DIGEST, tmp_path / "log")
     facts = (("answer", printed), ("full log", str(tmp_path / "log")))
     message = "the packages of image `mpi-cpu` cannot be listed"
-    assert caught.value.diagnostics == (Diagnostic(message, facts=facts),)
+    assert error.diagnostics == (Diagnostic(message, facts=facts),)
 
 
 def test_the_script_prints_one_object(

@@ -23,6 +23,7 @@ from bakehouse.pipeline.smoke import SmokeOptions
 from bakehouse.plan.workspace import Selection, leave_out, open_workspace, select
 from bakehouse.publish.options import PublishOptions
 from tests.support.documents import blocks
+from tests.support.errors import raised
 from tests.support.s3_ledgers import numbered
 
 RECIPE = 'summary: Own image\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
@@ -61,12 +62,11 @@ def test_files_are_rendered_and_returned(root: Path, capsys: pytest.CaptureFixtu
 
 
 def test_mistakes_are_exceptions_with_the_hints_of_the_command_line(root: Path) -> None:
-    with pytest.raises(errors.UsageError) as caught:
-        Project(root).resolve("otherr")
+    error = raised(errors.UsageError, Project(root).resolve, "otherr")
 
-    [mistake] = caught.value.diagnostics
+    [mistake] = error.diagnostics
     assert (mistake.message, mistake.hint) == ("unknown image `otherr`", "did you mean `other`?")
-    assert caught.value.__notes__ == ["hint: did you mean `other`?"]
+    assert error.__notes__ == ["hint: did you mean `other`?"]
 
 
 def test_notes_have_the_places_facts_and_reasons_of_mistakes() -> None:

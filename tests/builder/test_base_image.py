@@ -28,6 +28,7 @@ from bakehouse.plan.model import BootstrappedBase
 from bakehouse.util import terminal
 from tests.support.data import text_of
 from tests.support.deb_archives import write_deb
+from tests.support.errors import raised
 from tests.support.fake_commands import only, put
 from tests.support.fake_engine import FakeEngine, Run
 
@@ -94,10 +95,9 @@ def ensure(
 
 
 def failure(engine: Engine, directory: Path, base: BootstrappedBase = BASE) -> str:
-    with pytest.raises(BakehouseError) as caught:
-        ensure(engine, directory, base=base)
-    assert isinstance(caught.value, BuildError)
-    return failure_text(caught.value.diagnostics[0])
+    error = raised(BakehouseError, ensure, engine, directory, base=base)
+    assert isinstance(error, BuildError)
+    return failure_text(error.diagnostics[0])
 
 
 def builds(directory: Path) -> list[dict[str, object]]:

@@ -169,10 +169,9 @@ def test_a_full_disk_names_a_few_of_many_images(bakehouse: Bakehouse) -> None:
         plans.changed(IMAGE, name="a"),
         *(plans.changed(IMAGE, name=f"b{number}") for number in range(8)),
     ]
-    with pytest.raises(EngineError) as caught:
-        bakehouse.build(*images)
+    error = raised(EngineError, bakehouse.build, *images)
     message = "not enough disk space to build `a`, `b0`, `b1`, `b2`, `b3` and 4 more"
-    assert caught.value.diagnostics[0].message == message
+    assert error.diagnostics[0].message == message
 
 
 def test_what_the_engine_has_needs_no_room(bakehouse: Bakehouse) -> None:
@@ -201,11 +200,10 @@ def test_an_image_that_fails_does_not_keep_others_from_being_built(
     (directory / "docker-bake.json").write_text('{"target": {"b": {"context": "images/b"}}}')
 
     broken = plans.changed(IMAGE, name="b")
-    with pytest.raises(BuildError) as failed:
-        bakehouse.build(IMAGE, broken)
+    error = raised(BuildError, bakehouse.build, IMAGE, broken)
 
     assert bakehouse.verified == ["a"]
-    [diagnostic] = failed.value.diagnostics
+    [diagnostic] = error.diagnostics
     assert diagnostic.message == "image `b` failed to build: stage `m` failed with exit code 2"
 
 

@@ -8,6 +8,7 @@ from bakehouse.builder.deb_file import DebFile
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BuildError
 from tests.support.deb_archives import write_deb
+from tests.support.errors import raised
 
 FIELDS = {"Package": "hello", "Version": "1.0", "Depends": "libc6 (>= 2.36),\n libgcc-s1"}
 
@@ -41,9 +42,7 @@ def test_a_file_that_is_not_a_package_is_an_error(tmp_path: Path, kind: str) -> 
     path = tmp_path / "hello_1.0_amd64.deb"
     path.write_bytes(damaged(tmp_path)[kind])
     for read in (lambda package: package.fields, DebFile.installed_files):
-        with pytest.raises(BuildError) as caught:
-            read(DebFile(path))
-        assert failure_text(caught.value.diagnostics[0]) == (
+        assert failure_text(raised(BuildError, read, DebFile(path)).diagnostics[0]) == (
             "error: `hello_1.0_amd64.deb` is not a Debian package\n"
             "\n"
             "hint: run `bake lock --upgrade` to lock another file of the package\n"

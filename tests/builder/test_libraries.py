@@ -645,11 +645,10 @@ def test_gpu_code_without_targets(files: Files) -> None:
         files.check("gpu_code_fits_the_targets", targets={"ml.p5.48xlarge": "9.0"})
     with_gpu_code(files, (CODE, 90, 0), (CODE, 90, 0))
 
-    with pytest.raises(unittest.SkipTest) as caught:
-        files.check("gpu_code_fits_the_targets")
+    error = raised(unittest.SkipTest, files.check, "gpu_code_fits_the_targets")
 
     reason = "the recipe's `targets` name no instance type with GPUs; libraries with GPU code: 1"
-    assert str(caught.value) == reason
+    assert str(error) == reason
 
 
 def test_modules_without_kernels_and_parts_for_fewer_gpus(files: Files) -> None:
@@ -702,10 +701,9 @@ def test_extensions_are_imported_with_a_stub_of_the_driver(
         "No such file or directory; install a build of it for this image"
     )
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(unittest.SkipTest) as caught:
-        files.check("gpu_extensions_can_be_imported")
+    error = raised(unittest.SkipTest, files.check, "gpu_extensions_can_be_imported")
     reason = "the image has no C compiler to make a stub of the driver's libraries"
-    assert str(caught.value) == reason
+    assert str(error) == reason
 
 
 def test_an_extension_may_need_a_library_beside_it_that_its_package_loads(

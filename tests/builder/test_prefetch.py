@@ -29,7 +29,7 @@ from bakehouse.util.oci import Digest, Sha256
 from bakehouse.util.terminal import Redrawn
 from tests.support import fake_engine, plans
 from tests.support.apt_configuration import AptConfiguration
-from tests.support.errors import refusal
+from tests.support.errors import raised, refusal
 from tests.support.file_server import FileServer, serving
 from tests.support.planned_stages import (
     ARCHIVE,
@@ -165,10 +165,9 @@ def test_a_directory_gets_copies_of_what_the_cache_has(machine: Gathering, tmp_p
 
 def test_one_error_names_all_unavailable_files(machine: Gathering) -> None:
     machine.put(WHEEL)
-    with pytest.raises(BuildError) as caught:
-        machine.fetch()
+    error = raised(BuildError, machine.fetch)
     url = machine.server.url
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert failure_text(error.diagnostics[0]) == (
         f"""\
 error: 2 files could not be downloaded
 

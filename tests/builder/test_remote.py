@@ -28,6 +28,7 @@ from bakehouse.fetch.required_files import RequiredFiles
 from bakehouse.plan.model import RegistryBase
 from bakehouse.util.oci import Digest
 from tests.support import fake_engine, plans
+from tests.support.errors import raised
 from tests.support.fake_commands import put
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.file_server import required_file
@@ -71,11 +72,10 @@ def bake_one_and_two(root: Path, mirrors: tuple[Path, ...] = ()) -> dict[str, Ba
 
 
 def test_an_unavailable_file_fails_only_the_images_that_need_it(tmp_path: Path) -> None:
-    with pytest.raises(ImagesFailed) as failed:
-        bake_one_and_two(tmp_path)
+    error = raised(ImagesFailed, bake_one_and_two, tmp_path)
 
-    assert failed.value.images == {"two"}
-    assert failed.value.diagnostics[0].message == "1 file could not be downloaded"
+    assert error.images == {"two"}
+    assert error.diagnostics[0].message == "1 file could not be downloaded"
 
 
 def test_another_builder_continues_and_the_layout_keeps_the_last_images(

@@ -600,11 +600,10 @@ def test_the_library_path_has_only_directories(
         contents.check_library_path_has_only_directories()
     (tmp_path / "python").touch()
 
-    with pytest.raises(AssertionError) as caught:
-        contents.check_library_path_has_only_directories()
+    error = raised(AssertionError, contents.check_library_path_has_only_directories)
 
     message = f"LD_LIBRARY_PATH has `{entry}`, which is not a directory with its full path"
-    assert str(caught.value) == message
+    assert str(error) == message
     monkeypatch.setenv("LD_LIBRARY_PATH", f"/usr/local/nvidia/lib64:{tmp_path}")
     contents.check_library_path_has_only_directories()
     monkeypatch.delenv("LD_LIBRARY_PATH")

@@ -13,7 +13,7 @@ from bakehouse.errors import Location, Problems, RecipeError
 from bakehouse.evidence import page_rows, step_layers
 from bakehouse.ledger import releases
 from bakehouse.plan import image_keys
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised
 from tests.support.trees import Tree
 
 PINNED = f"vendor/image@sha256:{'a' * 64}"
@@ -63,12 +63,9 @@ def test_known_newer_and_invalid_formats_are_three_answers(
         read(empty)
 
     empty.write(path, text.format(number + 1))
-    with pytest.raises(RecipeError) as newer:
-        read(empty)
-    assert re.search("newer Bakehouse|update Bakehouse", error_text(newer.value))
+    assert re.search("newer Bakehouse|update Bakehouse", error_text(raised(RecipeError, read, empty)))
     for invalid in ("0", "-1", '"two"', "1.5"):
         empty.write(path, text.format(invalid))
-        with pytest.raises(RecipeError) as garbage:
-            read(empty)
-        assert not re.search("newer Bakehouse|update Bakehouse", error_text(garbage.value)), invalid
-        assert re.search("unknown format|damaged|format", error_text(garbage.value)), invalid
+        error = raised(RecipeError, read, empty)
+        assert not re.search("newer Bakehouse|update Bakehouse", error_text(error)), invalid
+        assert re.search("unknown format|damaged|format", error_text(error)), invalid

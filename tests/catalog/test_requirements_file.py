@@ -344,10 +344,7 @@ def test_another_format_is_one_mistake_with_the_command_that_exports_it(
     (directory / "more.txt").write_text(f"six\n-r {name}\n")
 
     for path, place in ((directory / name, (name, 1)), (directory / "more.txt", ("more.txt", 2))):
-        with pytest.raises(RecipeError) as caught:
-            read_requirements(path)
-
-        [problem] = caught.value.diagnostics
+        [problem] = raised(RecipeError, read_requirements, path).diagnostics
         assert problem.message == f"`{name}` is {kind}, not a requirements file"
         assert problem.hint == f"{hint} and name that file"
         assert problem.location

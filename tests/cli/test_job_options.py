@@ -41,9 +41,7 @@ def test_a_name_is_given_once() -> None:
         "--channel": partial(job_options.pairs, option="--channel"),
     }
     for option, read in readers.items():
-        with pytest.raises(UsageError) as caught:
-            read(channels)
-        assert caught.value.diagnostics == (
+        assert raised(UsageError, read, channels).diagnostics == (
             Diagnostic(f"`{option}` gives `train` twice", hint="remove one of them"),
         )
 

@@ -18,6 +18,7 @@ from bakehouse.cluster.kubernetes_job import (
 )
 from bakehouse.cluster.scheduled_job import ScheduledJob
 from bakehouse.errors import UsageError
+from tests.support.errors import raised
 
 TRAINER = json.loads((Path(__file__).parent / "trainer.schema.json").read_text())
 URI = "registry.example/team/churn@sha256:4f1c"
@@ -196,10 +197,9 @@ def test_files_keep_their_paths() -> None:
 
 
 def test_files_that_no_config_map_can_contain_are_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        kubernetes_manifests(replace(TORCHRUN, files={"train.py": b"x" * 1_100_000}))
+    error = raised(UsageError, kubernetes_manifests, replace(TORCHRUN, files={"train.py": b"x" * 1_100_000}))
 
-    assert failure_text(caught.value.diagnostics[0]) == (
+    assert failure_text(error.diagnostics[0]) == (
         "error: the files of the job are too big for a ConfigMap\n\n"
         "hint: for a smoke test, select some checks with `--check`; else set `code` in the recipe\n"
     )

@@ -8,6 +8,7 @@ import pytest
 from bakehouse.engine.builder_watch import BuilderLost, Watch, watch
 from bakehouse.engine.daemon_info import ProgramResult
 from bakehouse.errors import Diagnostic
+from tests.support.errors import raised
 
 RUNNING = ProgramResult(0, "Name: far\n\nNodes:\nName: far0\nStatus: running\n")
 INACTIVE = ProgramResult(0, "Name: far\n\nNodes:\nName: far0\nStatus: inactive\n")
@@ -22,10 +23,9 @@ def test_a_builder_is_lost_after_two_failures_in_a_row() -> None:
 
     watched.note(1, "refused\n")
 
-    with pytest.raises(BuilderLost) as lost:
-        watched.require()
+    error = raised(BuilderLost, watched.require)
     hint = "run `bake doctor --builder far`; the same command then continues with the finished steps"
-    assert lost.value.diagnostics == (
+    assert error.diagnostics == (
         Diagnostic("builder `far` stopped answering", facts=(("answer", "refused"),), hint=hint),
     )
 

@@ -11,7 +11,7 @@ from bakehouse.analysis.layers import LayerContents, LayerFile, readers_into
 from bakehouse.engine import content_store
 from bakehouse.engine.image_archive import Reader
 from bakehouse.errors import EngineError
-from tests.support.errors import error_text
+from tests.support.errors import error_text, raised
 from tests.support.layer_archives import Form, Member, compressed, config_of, layer
 
 LOWER, UPPER = layer(Member("a", b"1")), layer(Member("b", b"22"))
@@ -121,11 +121,10 @@ def test_a_damaged_manifest_is_not_read(tmp_path: Path) -> None:
 def test_a_layer_that_is_not_an_archive_is_reported(tmp_path: Path) -> None:
     image = add_image(tmp_path, [b"nothing"], MADE_BY[:1])
 
-    with pytest.raises(EngineError) as caught:
-        content_store.read(image, tmp_path, skip, ignore)
+    error = raised(EngineError, content_store.read, image, tmp_path, skip, ignore)
 
     digest = f"sha256:{hashlib.sha256(b'nothing').hexdigest()}"
-    assert error_text(caught.value) == (
+    assert error_text(error) == (
         "error: the engine exported an unreadable image\n"
         f"  reason  blob {digest} is not a layer\n"
         "\n"

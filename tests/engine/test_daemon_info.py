@@ -180,9 +180,7 @@ def test_clients_old_and_new_tell_that_nothing_listens(name: str) -> None:
 
 
 def silence(client: DockerClient) -> str:
-    with pytest.raises(EngineError) as caught:
-        daemon_info.inspect(client)
-    return failure_text(caught.value.diagnostics[0])
+    return failure_text(raised(EngineError, daemon_info.inspect, client).diagnostics[0])
 
 
 def test_no_engine() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from bakehouse.engine.image_load import add_entry, load
 from bakehouse.errors import BuildError, Diagnostic
+from tests.support.errors import raised
 from tests.support.fake_commands import put
 
 
@@ -34,9 +35,8 @@ def test_an_engine_that_fails_or_stops_reading_gives_its_reason(
     def write_much(archive: tarfile.TarFile) -> None:
         add_entry(archive, "layer.tar", io.BytesIO(bytes(10**6)), 10**6)
 
-    with pytest.raises(BuildError) as failed:
-        load(write_much, "the engine could not load `a`", "check `docker system df`")
-    assert failed.value.diagnostics == (
+    error = raised(BuildError, load, write_much, "the engine could not load `a`", "check `docker system df`")
+    assert error.diagnostics == (
         Diagnostic(
             "the engine could not load `a`",
             tail=("no space left on device",),

@@ -11,6 +11,7 @@ from bakehouse.fetch import checked_connection, connection, http_client
 from bakehouse.fetch.connection import ConnectionSettings, Proxies, redacted
 from bakehouse.fetch.faults import Fault, SourceError
 from bakehouse.fetch.http_client import HttpClient
+from tests.support.errors import raised
 from tests.support.fake_commands import put
 from tests.support.file_server import FileServer, basic, company_certificate, serving
 
@@ -30,11 +31,10 @@ def read(web: HttpClient, url: str) -> bytes:
 
 
 def refusal(web: HttpClient, url: str) -> str:
-    with pytest.raises(SourceError) as caught:
-        read(web, url)
-    assert CANARY not in repr(caught.value)
-    assert CANARY not in str(caught.value.__cause__)
-    return caught.value.reason
+    error = raised(SourceError, read, web, url)
+    assert CANARY not in repr(error)
+    assert CANARY not in str(error.__cause__)
+    return error.reason
 
 
 def web(home: Path, **settings: object) -> HttpClient:

@@ -20,6 +20,7 @@ from bakehouse.jobs.cluster_forms import FORMS, cluster_job
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.training_request import LaunchImage
 from bakehouse.plan.workspace import open_workspace
+from tests.support.errors import raised
 from tests.support.release_records import a_record
 from tests.support.sagemaker_releases import put
 
@@ -60,9 +61,7 @@ def variables(image: LaunchImage, job: JobSpec, catalog: Catalog) -> dict[str, s
 
 
 def refusal(image: LaunchImage, job: JobSpec, catalog: Catalog, form: str = "kubernetes") -> str:
-    with pytest.raises(UsageError) as caught:
-        cluster_job(form, image, job, catalog, "released")
-    return failure_text(caught.value.diagnostics[0])
+    return failure_text(raised(UsageError, cluster_job, form, image, job, catalog, "released").diagnostics[0])
 
 
 @pytest.mark.parametrize("name", ["p5.48xlarge", "ml.p5.48xlarge"])

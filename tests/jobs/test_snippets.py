@@ -790,9 +790,7 @@ estimator.fit({"training": TrainingInput("s3://data/flowers", instance_groups=["
 def test_fields_without_an_argument_need_boto3() -> None:
     job = replace(FULL, request=tuple(flatten({"InputDataConfig": [{"ChannelName": "a"}]})))
     for sdk, name in (("v2", "version 2"), ("v3", "version 3")):
-        with pytest.raises(UsageError) as caught:
-            snippet(PYTORCH, replace(job, sdk=sdk))
-        assert caught.value.diagnostics == (
+        assert raised(UsageError, snippet, PYTORCH, replace(job, sdk=sdk)).diagnostics == (
             Diagnostic(
                 f"{name} of the SageMaker SDK has no argument for `InputDataConfig`",
                 hint="use `--sdk boto3`, or `bake launch`",

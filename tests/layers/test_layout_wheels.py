@@ -19,6 +19,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.util.oci import EPOCH
+from tests.support.errors import raised
 from tests.support.scripts import load_script
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -219,9 +220,8 @@ def test_a_wheel_is_refused(
     tmp_path: Path, script: ModuleType, files: dict[str, bytes], message: str
 ) -> None:
     wheel = write_wheel(tmp_path, files={path: (content, 0o644) for path, content in files.items()})
-    with pytest.raises(script.LayoutError) as caught:
-        script.Wheel(wheel, script.Place("/opt/venv", PYTHON, ()))
-    assert str(caught.value).startswith(f"demo-1.0-py3-none-any.whl {message}")
+    error = raised(script.LayoutError, script.Wheel, wheel, script.Place("/opt/venv", PYTHON, ()))
+    assert str(error).startswith(f"demo-1.0-py3-none-any.whl {message}")
 
 
 def test_another_version_than_the_locked_one_is_refused(tmp_path: Path, script: ModuleType) -> None:

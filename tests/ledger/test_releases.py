@@ -471,10 +471,9 @@ def test_concurrent_writers_lose_nothing(tmp_path: Path, each: int) -> None:
 def damaged(directory: Path, text: str) -> str:
     path = directory / "releases.json"
     path.write_text(text)
-    with pytest.raises(RecipeError) as caught:
-        append(path, a_record(), directory / "locks")
+    error = raised(RecipeError, append, path, a_record(), directory / "locks")
     assert path.read_text() == text
-    (diagnostic,) = caught.value.diagnostics
+    (diagnostic,) = error.diagnostics
     assert diagnostic.hint == f"restore it with `git checkout -- {path}`; nothing was written to it"
     assert diagnostic.location
     return f"{diagnostic.location.line}:{diagnostic.location.column} {diagnostic.message}"

@@ -132,7 +132,6 @@ def test_a_former_name_is_answered_with_the_present_one(tmp_path: Path) -> None:
         select_images(ledger, ["old"])
     message = "no release and no candidate of `old` was published"
     assert caught.value.diagnostics == (Diagnostic(message, hint="it is called `new` now"),)
-    with pytest.raises(UsageError) as caught:
-        find(tmp_path / "images", "old", ImageQuery())
+    error = raised(UsageError, find, tmp_path / "images", "old", ImageQuery())
     expected = Diagnostic("`old` was renamed", hint="use `new`, which has its releases")
-    assert caught.value.diagnostics == (expected,)
+    assert error.diagnostics == (expected,)

@@ -13,7 +13,7 @@ from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock import build_backend, locked_base
 from bakehouse.lock.python import Index, Metadata, RunBackend, resolve
 from bakehouse.plan.workspace import open_workspace
-from tests.support.errors import error_text, refusal
+from tests.support.errors import error_text, raised, refusal
 from tests.support.sdists import WITNESS, hostile, sdist
 from tests.support.wheels import sha256, wheel
 
@@ -45,11 +45,10 @@ def states(*requires: str, name: str = "bad", version: str = "1.0") -> RunBacken
 
 
 def test_without_an_engine_it_does_not_run(tmp_path: Path, index: Index) -> None:
-    with pytest.raises(BuildError) as caught:
-        resolve(["bad"], [], index)
+    error = raised(BuildError, resolve, ["bad"], [], index)
 
     assert not (tmp_path / WITNESS).exists()
-    assert error_text(caught.value) == (
+    assert error_text(error) == (
         "error: the requirements of `bad==1.0` are unknown\n"
         "  because its metadata is not static, so its build backend must run, and no container engine"
         " answers\n\nhint: start a container engine, or set `build_on_host = true` in [tool.bakehouse] to run"

@@ -195,9 +195,8 @@ def test_an_unsatisfiable_recipe_is_reported_if_named_and_skipped_otherwise(proj
     project.write("images/bad.yaml", IMAGE.replace('debian: "12"', 'debian: "13"'))
     messages: list[str] = []
     for task in (locking.run, locking.check_locks):
-        with pytest.raises(ConflictError) as caught:
-            task(project.root, ["bad"], messages.append)
-        assert "no versions satisfy image `bad` on linux/amd64" in error_text(caught.value)
+        error = raised(ConflictError, task, project.root, ["bad"], messages.append)
+        assert "no versions satisfy image `bad` on linux/amd64" in error_text(error)
     assert locking.run(project.root, ["small"], messages.append) == ("everything is locked",)
 
 

@@ -9,6 +9,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.python_lock import Package
 from bakehouse.lock import locking, python
 from bakehouse.plan.planner import make_plan
+from tests.support.errors import raised
 from tests.support.requirements_locks import locked_heading
 from tests.support.scripts import load_script
 from tests.support.trees import Tree, templates
@@ -191,10 +192,9 @@ def test_a_layer_that_replaces_what_has_to_stay_fails(keep: ModuleType, tmp_path
     install(tmp_path / "base", "torch", "2.5.1")
     install(tmp_path / "out", "torch", "2.6.0")
 
-    with pytest.raises(SystemExit) as caught:
-        keep.main(tmp_path / "base", tmp_path / "out", "requirements", ["torch", "nvidia-*"])
-
-    assert caught.value.code == (
+    assert raised(
+        SystemExit, keep.main, tmp_path / "base", tmp_path / "out", "requirements", ["torch", "nvidia-*"]
+    ).code == (
         "keep-frozen: requirements would replace torch 2.5.1 of the base by 2.6.0; "
         "packages of the base image must stay: lock again without it"
     )

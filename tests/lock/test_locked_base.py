@@ -6,6 +6,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.errors import EngineError
 from bakehouse.lock import locked_base
 from bakehouse.plan.workspace import open_workspace
+from tests.support.errors import raised
 from tests.support.locked_debian import index
 from tests.support.trees import COMPONENTS, Tree
 
@@ -47,9 +48,8 @@ def test_a_base_that_was_moved_is_the_old_one_without_its_own_packages(project: 
 
 def test_without_any_lock_it_says_what_to_restore(project: Tree) -> None:
     (project.root / "apt/sid.packages").unlink()
-    with pytest.raises(EngineError) as caught:
-        locked_base.base_with_apt(open_workspace(project.root), "sid")
-    [diagnostic] = caught.value.diagnostics
+    error = raised(EngineError, locked_base.base_with_apt, open_workspace(project.root), "sid")
+    [diagnostic] = error.diagnostics
     assert (diagnostic.message, diagnostic.hint) == (
         "no base of Debian is locked, whose apt could lock packages",
         "restore `apt/*.packages` from version control",

@@ -154,11 +154,10 @@ def test_locking_goes_on_after_a_bad_recipe_and_reports_each_mistake_once(projec
         project.write(f"images/{name}.yaml", HEAD + "requirements: broken.txt\n")
     changes: list[str] = []
 
-    with pytest.raises(RecipeError) as caught:
-        locking.run(project.root, (), lambda _: None, changes=changes)
+    error = raised(RecipeError, locking.run, project.root, (), lambda _: None, changes=changes)
 
     assert changes == ["good.txt.lock: 1 package"]
-    assert sorted(each.message for each in caught.value.diagnostics) == [
+    assert sorted(each.message for each in error.diagnostics) == [
         "`plain = 1` is not a requirement",
         "no version satisfies `plain>=3`",
     ]
@@ -482,8 +481,7 @@ def test_a_project_for_another_python_is_refused_before_anything_is_locked(
     if not is_refused:
         check_python([file], "3.11", "own")
         return
-    with pytest.raises(RecipeError) as caught:
-        check_python([file], "3.11", "own")
+    error = raised(RecipeError, check_python, [file], "3.11", "own")
     hint = "set `python` in `components` of the recipe, or change `requires-python`"
     message = f"`{name}` is for Python {allowed}, but image `own` has 3.11"
-    assert caught.value.diagnostics == (Diagnostic(message, file.location, hint=hint),)
+    assert error.diagnostics == (Diagnostic(message, file.location, hint=hint),)

@@ -21,7 +21,7 @@ from bakehouse.publish.attest import Bundler
 from bakehouse.util.oci import Digest
 from tests.support import fake_engine, plans
 from tests.support.built_images import BUILT, DIGEST
-from tests.support.errors import error_text, refusal
+from tests.support.errors import error_text, raised, refusal
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.layer_archives import Member, layer, saved
 from tests.support.trees import templates
@@ -71,15 +71,14 @@ def test_the_same_layers_and_configuration_are_no_difference() -> None:
 def test_a_difference_is_named_with_its_layer(second: Store, difference: str) -> None:
     reproduction = compared(Store(LOWER, layer(Member("opt/made", b"1"))), second)
 
-    with pytest.raises(DifferenceError) as caught:
-        reproduce.require_same([reproduction])
+    error = raised(DifferenceError, reproduce.require_same, [reproduction])
 
     assert "digest differs" in reproduce.table([reproduction])
     assert re.fullmatch(
         "error: image `mine` differs when another engine builds it\n\n"
         f"different:\n  {difference}\n\n"
         "hint: a step must not write the time, random numbers, or downloads without a sha256\n",
-        error_text(caught.value),
+        error_text(error),
     )
 
 

@@ -16,6 +16,7 @@ from bakehouse.plan.workspace import Workspace, check_rendered, render_images, s
 from bakehouse.util.files import write_whole
 from tests.support import plans
 from tests.support.built_images import CONTENT, DATE, TOOLKIT, results
+from tests.support.errors import raised
 from tests.support.release_records import a_record
 from tests.support.trees import Tree, templates
 
@@ -131,9 +132,8 @@ def test_a_stale_page_is_found_and_the_page_of_a_removed_image_goes(workspace: W
 
     path = workspace.project.images / "small/README.md"
     write_whole(path, path.read_text() + "more\n")
-    with pytest.raises(StaleError) as caught:
-        check_rendered(workspace, planned, (), pages)
-    assert caught.value.diagnostics[0].message == "`images/small/README.md` is out of date"
+    error = raised(StaleError, check_rendered, workspace, planned, (), pages)
+    assert error.diagnostics[0].message == "`images/small/README.md` is out of date"
 
     render_images(workspace, planned, lambda _: None)
     assert path.exists()

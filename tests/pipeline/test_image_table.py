@@ -18,6 +18,7 @@ from bakehouse.plan.planner import make_plan
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.resolver import resolve
 from bakehouse.util.files import write_whole
+from tests.support.errors import raised
 from tests.support.known_layers import made
 from tests.support.trees import IMAGE, Tree, templates
 
@@ -129,9 +130,8 @@ def test_the_table_is_kept_where_there_is_one(workspace: Workspace) -> None:
     image_docs.check_table(workspace)
 
     write_whole(path, b"")
-    with pytest.raises(StaleError) as caught:
-        image_docs.check_table(workspace)
-    assert caught.value.diagnostics[0].message == "`images/README.md` is out of date"
+    error = raised(StaleError, image_docs.check_table, workspace)
+    assert error.diagnostics[0].message == "`images/README.md` is out of date"
     assert image_docs.write_table(workspace)
     assert not image_docs.write_table(workspace)
     image_docs.check_table(workspace)

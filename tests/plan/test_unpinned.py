@@ -9,6 +9,7 @@ from bakehouse.plan.dockerfile import render_image
 from bakehouse.plan.model import Image
 from bakehouse.plan.planner import make_plan
 from bakehouse.plan.unpinned import unpinned_inputs, unpinned_lines
+from tests.support.errors import raised
 from tests.support.trees import Tree, templates
 
 DIGEST = f"sha256:{'ab' * 32}"
@@ -85,9 +86,8 @@ def test_bases_and_files_without_checksums_are_refused(empty: Tree) -> None:
     image = planned(empty, IMAGE + "components: {tool: '1'}\n", digest="")
 
     assert texts(image) == ["base house/vendor:1", "file f.tgz"]
-    with pytest.raises(NotReleasableError) as caught:
-        check_pinned(image)
-    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+    error = raised(NotReleasableError, check_pinned, image)
+    assert [diagnostic.message for diagnostic in error.diagnostics] == [
         "the base of `small`, `house/vendor:1`, is not pinned to a digest",
         "the sha256 of `file` in `small` is unknown",
     ]

@@ -164,12 +164,11 @@ def test_a_changed_file_is_stale_until_it_is_rendered_but_its_copy_is_not_commit
     source.write_text("print()\n")
     changed = replace(workspace, recipes=tree.recipes())
     plan = select(changed, ["small"]).plan
-    with pytest.raises(StaleError) as caught:
-        check_rendered(changed, plan)
+    error = raised(StaleError, check_rendered, changed, plan)
     render_images(changed, plan, lambda _: None)
 
     assert "`images/small/lock.json` is out of date" in [
-        diagnostic.message for diagnostic in caught.value.diagnostics
+        diagnostic.message for diagnostic in error.diagnostics
     ]
     assert copy.read_text() == "print()\n"
     ignored = ["git", "-C", str(tree.root), "status", "--short", "--untracked-files=all", "images/small"]

@@ -15,6 +15,7 @@ from bakehouse.registry import destination
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.registry import Credentials, NamedRegistry, Registry
 from tests.integration.ports import kept_port
+from tests.support.errors import raised
 from tests.support.proxy import Proxy, Reply, Request, error_body
 
 ACCEPTED = Reply(202, {"Location": "/v2/bakehouse/churn/blobs/uploads/1"})
@@ -188,10 +189,7 @@ def test_the_port_of_the_local_registry(tmp_path: Path) -> None:
     server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     port = server.server_port
-    with pytest.raises(PublishError) as caught:
-        preflight.check_access(replace(project, registry_port=port), "", ["churn"])
+    error = raised(PublishError, preflight.check_access, replace(project, registry_port=port), "", ["churn"])
     server.shutdown()
     server.server_close()
-    assert caught.value.diagnostics[0].message == (
-        f"port {port} of the local registry is used by another program"
-    )
+    assert error.diagnostics[0].message == (f"port {port} of the local registry is used by another program")

@@ -20,6 +20,7 @@ from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.oci import ContentId
 from tests.support import plans
 from tests.support.built_images import BUILT, CONTENT, DIGEST, IMAGE, PASSED, report
+from tests.support.errors import raised
 
 NO_PACKER = cast("Packer", object())
 """Nothing here comes as far as the engine."""
@@ -30,9 +31,8 @@ def refusal(
 ) -> tuple[Diagnostic, ...]:
     publication = PushOptions(day=date(2026, 11, 20), locks=directory, prefix=prefix)
     registry = NamedRegistry("registry.example.com", lambda _: None)
-    with pytest.raises(PublishError) as caught:
-        publish(built, smoke, registry, NO_PACKER, publication, lambda _: None)
-    return caught.value.diagnostics
+    error = raised(PublishError, publish, built, smoke, registry, NO_PACKER, publication, lambda _: None)
+    return error.diagnostics
 
 
 HINT = "run `bake smoke mpi-cpu`, or publish it as a candidate with `bake push --candidate mpi-cpu`"

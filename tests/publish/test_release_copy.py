@@ -20,6 +20,7 @@ from bakehouse.registry.manifest import DOCKER_MANIFEST, digest_of, short
 from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument
 from bakehouse.registry.registry import NamedRegistry
 from tests.support.candidates import candidate
+from tests.support.errors import raised
 from tests.support.fake_registry import CONFIG, DIGEST, IMAGE, LAYER, MANIFEST, FakeRegistry
 from tests.support.proxy import Proxy
 
@@ -152,9 +153,8 @@ def test_one_release_can_be_selected(moved: ProjectSettings) -> None:
     [record] = open_ledger(moved).records("image")
     assert len(copied(moved, record.image_uri)[0]) == 1
     assert copied(moved, record.image_uri)[1] == []
-    with pytest.raises(UsageError) as caught:
-        copied(moved, record.image_uri.replace(DIGEST, NEW))
-    assert caught.value.diagnostics[0].message.endswith(f"{NEW}` is not a release")
+    error = raised(UsageError, copied, moved, record.image_uri.replace(DIGEST, NEW))
+    assert error.diagnostics[0].message.endswith(f"{NEW}` is not a release")
 
 
 def with_second_release(project: ProjectSettings, registry: FakeRegistry) -> ReleaseRecord:
@@ -218,10 +218,9 @@ def test_a_release_in_one_of_several_registries_is_copied_to_the_others(
 
 def refused(project: ProjectSettings, kind: type[BakehouseError]) -> str:
     before = load(project.images / "image/releases.json")
-    with pytest.raises(kind) as caught:
-        copied(project)
+    error = raised(kind, copied, project)
     assert load(project.images / "image/releases.json") == before
-    [diagnostic] = caught.value.diagnostics
+    [diagnostic] = error.diagnostics
     return diagnostic.message
 
 

@@ -17,6 +17,7 @@ from bakehouse.publish.rollback import roll_back
 from bakehouse.registry.client import Repository
 from bakehouse.registry.registry import NamedRegistry
 from tests.support.candidates import candidate
+from tests.support.errors import raised
 from tests.support.fake_registry import DIGEST, FakeRegistry
 from tests.support.proxy import Proxy, Reply, Request
 
@@ -199,10 +200,9 @@ def test_each_registry_gets_a_record(released: ProjectSettings, proxies: tuple[P
 
 def refused(project: ProjectSettings, release: str, kind: type[BakehouseError]) -> str:
     before = load(project.images / "image/releases.json")
-    with pytest.raises(kind) as caught:
-        rolled_back(project, release)
+    error = raised(kind, rolled_back, project, release)
     assert load(project.images / "image/releases.json") == before
-    return caught.value.diagnostics[0].message
+    return error.diagnostics[0].message
 
 
 def test_a_release_that_a_registry_lost_is_refused(

@@ -172,11 +172,10 @@ def test_a_candidate_that_does_not_meet_the_policy_gets_no_release_tag(
     policed = replace(
         project, key_address=str(key.private), policy=Policy((key.public,), require=REQUIREMENTS)
     )
-    with pytest.raises(TrustError) as caught:
-        promote_candidate(policed)
+    error = raised(TrustError, promote_candidate, policed)
 
     # Its tests are signed by the promotion itself.
-    reasons = [reason.text for reason in caught.value.diagnostics[0].reasons]
+    reasons = [reason.text for reason in error.diagnostics[0].reasons]
     assert reasons == [
         *(f"it has no {name} that a trusted key signed" for name in ("signature", "provenance", "SBOM")),
         "whether its inputs are pinned is not known: no trusted key signed its provenance",
@@ -238,10 +237,9 @@ def test_a_rebuild_is_signed_in_every_registry(
 
 def test_a_rebuild_with_another_digest_is_a_difference(project: ProjectSettings, key: KeyFiles) -> None:
     other = Digest("sha256:" + "5f" * 32)
-    with pytest.raises(DifferenceError) as caught:
-        signing.sign_rebuild(project, IMAGE, other, ["overlay2"], Bundler(key.signer), print)
-
-    assert caught.value.diagnostics == (
+    assert raised(
+        DifferenceError, signing.sign_rebuild, project, IMAGE, other, ["overlay2"], Bundler(key.signer), print
+    ).diagnostics == (
         Diagnostic(
             "`mpi-cpu` was built again as sha256:5f5f5f5f5f5f, but published with another digest",
             facts=(("built", other), ("published", DIGEST)),

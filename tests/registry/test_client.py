@@ -529,10 +529,9 @@ def test_a_list_of_tags_is_limited_in_all(server: Server, monkeypatch: pytest.Mo
 def test_no_time_to_come_back_is_waited_for_without_end(server: Server) -> None:
     server.answers(Reply(429, {"Retry-After": "86400"}))
     began = time.monotonic()
-    with pytest.raises(RegistryError) as caught:
-        Repository(server, "bakehouse/mpi-cpu", RetryPolicy()).tags()
+    error = raised(RegistryError, Repository(server, "bakehouse/mpi-cpu", RetryPolicy()).tags)
     assert time.monotonic() - began < 5
-    assert caught.value.retry_after == 86400
+    assert error.retry_after == 86400
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "-1", "1e9", "Thu, 01 Jan 9999 00:00:00 -0000", "x", "\u0663"])

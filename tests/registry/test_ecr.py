@@ -113,13 +113,10 @@ def test_where_there_is_fips(region: str, host: str) -> None:
 
 
 def test_a_region_without_fips() -> None:
-    with pytest.raises(PublishError) as caught:
-        registry_host("123456789012", "eu-west-1", fips=True)
+    error = raised(PublishError, registry_host, "123456789012", "eu-west-1", fips=True)
     regions = "us-east-1, us-east-2, us-gov-east-1, us-gov-west-1, us-west-1, us-west-2"
     message = "Amazon ECR has no FIPS endpoint in `eu-west-1`"
-    assert caught.value.diagnostics == (
-        Diagnostic(message, hint=f"use a region with FIPS endpoints: {regions}"),
-    )
+    assert error.diagnostics == (Diagnostic(message, hint=f"use a region with FIPS endpoints: {regions}"),)
 
 
 @pytest.mark.parametrize(
@@ -193,10 +190,9 @@ def test_a_profile_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_half_of_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
-    with pytest.raises(RegistryAuthError) as caught:
-        EcrRegistry(region="eu-west-1").credentials()
+    error = raised(RegistryAuthError, EcrRegistry(region="eu-west-1").credentials)
     message = "the AWS credentials are incomplete: `AWS_SECRET_ACCESS_KEY` is missing"
-    assert caught.value.diagnostics == (Diagnostic(message),)
+    assert error.diagnostics == (Diagnostic(message),)
 
 
 @pytest.mark.parametrize(

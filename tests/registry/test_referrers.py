@@ -12,6 +12,7 @@ from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
 from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument, fallback_tag
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.oci import Digest
+from tests.support.errors import raised
 from tests.support.fake_registry import IMAGE, FakeRegistry
 from tests.support.proxy import LOST, Proxy, Reply, Request, error_body
 from tests.support.referrers import Referrers
@@ -182,9 +183,8 @@ def test_a_tag_of_that_name_that_is_not_a_list_is_kept(
 ) -> None:
     tag = fallback_tag(subject().digest)
     fake_registry.manifests[tag] = (DOCKER_MANIFEST, IMAGE)
-    with pytest.raises(RegistryError) as caught:
-        remote.attach(subject(), [NOTE])
-    assert caught.value.text == f"the list of artifacts is `{DOCKER_MANIFEST}`, not `{OCI_INDEX}`"
+    error = raised(RegistryError, remote.attach, subject(), [NOTE])
+    assert error.text == f"the list of artifacts is `{DOCKER_MANIFEST}`, not `{OCI_INDEX}`"
     assert fake_registry.manifests[tag] == (DOCKER_MANIFEST, IMAGE)
 
 

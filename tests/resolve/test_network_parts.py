@@ -25,6 +25,7 @@ from bakehouse.resolve.candidate import Candidate, incompatible_candidates
 from bakehouse.resolve.conflict_report import conflict_error
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from tests.support import own_recipes
+from tests.support.errors import raised
 
 COMPONENTS = HOME / "recipes" / "components"
 
@@ -77,9 +78,8 @@ class RecipeDirectory:
 
     def answer(self, text: str) -> str:
         """Return the error report of an unsatisfiable image."""
-        with pytest.raises(Unsatisfiable) as caught:
-            self.resolve(text)
-        return failure_text(conflict_error(caught.value.conflict, catalog()).diagnostics[0])
+        error = raised(Unsatisfiable, self.resolve, text)
+        return failure_text(conflict_error(error.conflict, catalog()).diagnostics[0])
 
 
 @pytest.fixture

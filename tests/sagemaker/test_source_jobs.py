@@ -13,6 +13,7 @@ from bakehouse.jobs.snippets import snippet
 from bakehouse.plan.workspace import Workspace, open_workspace
 from bakehouse.sagemaker.follow import Pace
 from bakehouse.sagemaker.launch import JobCallbacks, launch
+from tests.support.errors import raised
 from tests.support.sagemaker_releases import put
 from tests.support.source_jobs import SOURCE_JOBS, launcher_of, resources_of
 from tests.support.training_front import TrainingFront, training_front
@@ -95,9 +96,8 @@ def test_other_jobs_are_printed_for_version_2_with_the_reason(project: Path, nam
 
     assert printed.sdk == "v2"
     assert f"# Not for version 3: {job.not_in_v3}." in printed.code
-    with pytest.raises(UsageError) as caught:
-        snippet(job.record, replace(job.spec, sdk="v3"))
-    assert caught.value.diagnostics[0].message == job.not_in_v3
+    error = raised(UsageError, snippet, job.record, replace(job.spec, sdk="v3"))
+    assert error.diagnostics[0].message == job.not_in_v3
 
 
 def test_jobs_in_groups_use_the_examples() -> None:

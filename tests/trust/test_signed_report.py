@@ -24,6 +24,7 @@ from bakehouse.util.oci import Digest
 from tests.support import built_images
 from tests.support.built_images import IMAGE, results
 from tests.support.candidates import candidate
+from tests.support.errors import raised
 from tests.support.fake_registry import CONFIG, DIGEST
 from tests.support.proxy import Proxy
 from tests.support.signing_keys import KeyFiles, make_key
@@ -59,11 +60,10 @@ def promoted(team: ProjectSettings, path: Path) -> str:
 
 def refused(team: ProjectSettings, path: Path) -> str:
     """Return the error of a promotion, which attached and released nothing."""
-    with pytest.raises(TrustError) as caught:
-        promoted(team, path)
+    error = raised(TrustError, promoted, team, path)
     assert check_rows.load(team.state, CONTENT) == ()
     assert not any(record.is_released for record in open_ledger(team).records("mpi-cpu"))
-    return failure_text(caught.value.diagnostics[0]).replace(str(path.parent), "DIR")
+    return failure_text(error.diagnostics[0]).replace(str(path.parent), "DIR")
 
 
 def test_a_report_that_a_trusted_key_signed_is_accepted(

@@ -29,6 +29,7 @@ from bakehouse.plan import workspace
 from bakehouse.util.toml_table import TomlTable
 from tests.support import own_recipes, pipelines
 from tests.support.data import text_of
+from tests.support.errors import raised
 from tests.support.git_repository import commit, git
 from tests.support.pipelines import ACTIONS, CodeBuild, CommandError, GitHub, GitLab, Job, Machines
 from tests.support.requirements_locks import locked_heading
@@ -410,11 +411,10 @@ def test_no_text_of_a_pipeline_is_an_expression(system: str, expression: str) ->
         CiSettings(), (), (), "bake", "", None, (), None, False, {}, False, (f"locks/{expression}",)
     )
 
-    with pytest.raises(UsageError) as caught:
-        render.render(system, made)
+    error = raised(UsageError, render.render, system, made)
 
     message = f"`locks/{expression}` contains `{expression[:3]}`, which {system} evaluates as an expression"
-    assert caught.value.diagnostics[0].message == message
+    assert error.diagnostics[0].message == message
 
 
 def test_a_requirement_with_a_password_is_refused_without_repeating_it(

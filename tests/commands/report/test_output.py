@@ -50,12 +50,11 @@ def test_a_directory_that_cannot_be_created(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
-    with pytest.raises(UsageError) as caught:
-        output.write(PAGE, directory, None)
+    error = raised(UsageError, output.write, PAGE, directory, None)
 
     hint = "name a directory that you may write to: `bake report --to DIRECTORY`"
     message = f"cannot write `{directory}/index.html`: {reason}"
-    assert caught.value.diagnostics == (Diagnostic(message, hint=hint),)
+    assert error.diagnostics == (Diagnostic(message, hint=hint),)
 
 
 def test_s3_gets_a_page_that_browsers_show(s3: Any) -> None:
