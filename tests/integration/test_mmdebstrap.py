@@ -45,7 +45,7 @@ DIFFERENCES = {
     "var/lib/apt/extended_states", "var/lib/apt/lists/lock", "var/lib/apt/lists/partial",
     "var/lib/dpkg/arch", "var/lib/dpkg/available",
 }  # fmt: skip
-"""Paths that differ; docs/explanation/bases.md has the reasons."""
+"""Paths that differ: /dev is mounted, settings have other names, apt and dpkg create the rest when needed."""
 
 Entry = tuple[object, ...]
 

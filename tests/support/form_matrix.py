@@ -99,17 +99,12 @@ def refusal(form: str, image: LaunchImage, job: JobSpec, catalog: Catalog) -> st
 def text() -> str:
     """Return the page."""
     reasons: dict[str, int] = {}
-    tables = []
     catalog = open_workspace(HOME).catalog
     with tempfile.TemporaryDirectory() as directory, contextlib.chdir(directory):
         Path("train.py").touch()
-        for title, entry_point in (
-            ("The job sends the script", ""),
-            ("The image contains the script", "train.py"),
-        ):
-            tables += ["", f"## {title}", "", *_table(entry_point, catalog, reasons)]
+        table = [*_table(catalog, reasons)]
     notes = [f"{number}. {reason}" for reason, number in reasons.items()]
-    return "\n".join([*_HEAD, *tables, "", "## Reasons", "", *notes]) + "\n"
+    return "\n".join([*_HEAD, "", *table, "", "## Reasons", "", *notes]) + "\n"
 
 
 _HEAD = """\
@@ -120,18 +115,23 @@ boto3, or for [another cluster](../how-to/run-on-other-clusters.md). A test prin
 compares the result with this page; `python -m tests.support.form_matrix` writes it.
 
 "yes" means that the form was printed without an error, and without a warning that it starts another job. It
-does not mean that the job ran: see [tested launchers](launchers.md).""".splitlines()
+does not mean that the job ran: see [tested launchers](launchers.md). "In the image" is the answer for an
+image that contains the script, if it differs.""".splitlines()
 
 
-def _table(entry_point: str, catalog: Catalog, reasons: dict[str, int]) -> Iterator[str]:
+def _table(catalog: Catalog, reasons: dict[str, int]) -> Iterator[str]:
+    def cell(form: str, image: LaunchImage, job: JobSpec) -> str:
+        reason = refusal(form, image, job, catalog)
+        return f"no ({reasons.setdefault(reason, len(reasons) + 1)})" if reason else "yes"
+
     yield f"| launcher | {' | '.join(COLUMNS.values())} |"
     yield f"|---{'|---' * len(COLUMNS)}|"
     for name, (image, job) in CASES.items():
         cells = []
         for form in COLUMNS:
-            reason = refusal(form, replace(image, entry_point=entry_point), job, catalog)
-            number = reasons.setdefault(reason, len(reasons) + 1) if reason else 0
-            cells.append(f"no ({number})" if reason else "yes")
+            images = (replace(image, entry_point=script) for script in ("", "train.py"))
+            sent, contained = (cell(form, variant, job) for variant in images)
+            cells.append(sent if sent == contained else f"{sent}; in the image: {contained}")
         yield f"| {name} | {' | '.join(cells)} |"
 
 
