@@ -29,7 +29,7 @@ from bakehouse.publish.published_checks import require_not_expiring, warn_if_new
 from bakehouse.publish.record import with_known_facts, with_state
 from bakehouse.publish.regions import RegionResults, for_each_region, with_same_release_day
 from bakehouse.publish.release_copy import copy_to
-from bakehouse.publish.retag import find_release_tag, move_tag, open_repository, tag_release
+from bakehouse.publish.retag import find_release_tag, move_tags, open_repository, tag_release
 from bakehouse.publish.tags import PublishedImage, release_day, release_repository
 from bakehouse.registry import destination
 from bakehouse.registry.client import Repository
@@ -113,7 +113,8 @@ class Promotion:
             # Before the moving tag, which a registry may reject: the image is released anyway.
             self._ledger.add(record)
             if self._options.move_tag and not results.interrupt:
-                results = replace(results, failures=(*results.failures, *self._move_tags()))
+                failures = move_tags(self._released, self._push_options)
+                results = replace(results, failures=(*results.failures, *failures))
         results.require_all()
         self._attested.require_all()
         if self._options.move_tag:
@@ -241,31 +242,13 @@ class Promotion:
 
     def _record(self, candidate: ReleaseRecord, results: RegionResults) -> ReleaseRecord:
         """Return the record of the release."""
-        record, first = candidate, results.published
+        record = candidate
         if candidate.candidate:
-            day = release_day(first.tags[0]) or self._push_options.day
+            day = release_day(results.published.tags[0]) or self._push_options.day
             record = replace(candidate, candidate=False, date=day.isoformat(), time=current_time())
             for known in self._states.values():
                 record = with_state(record, known, self._image)
-        record = replace(
-            record,
-            registry=first.registry,
-            repository=first.repository,
-            image_uri=first.image_uri,
-            tags=first.tags,
-            regions=results.regions,
-        )
-        return with_known_facts(record, (), self._attested.artifacts)
-
-    def _move_tags(self) -> tuple[PublishError, ...]:
-        """Move the moving tag in each registry that has the release; return the failures."""
-        failures = []
-        for registry, published in self._released:
-            try:
-                move_tag(published, registry, self._push_options)
-            except PublishError as error:
-                failures.append(error)
-        return tuple(failures)
+        return with_known_facts(results.recorded(record), (), self._attested.artifacts)
 
 
 def find_candidate(project: ProjectSettings, image: str, registry: str, image_uri: str) -> ReleaseRecord:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bakehouse.errors import BakehouseError, Problems, PublishError
-from bakehouse.ledger.releases import ReleasedRegion
+from bakehouse.ledger.releases import ReleasedRegion, ReleaseRecord
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage, release_day
 from bakehouse.registry.ecr import EcrRegistry
@@ -25,6 +25,18 @@ class RegionResults:
     """Failures of the others."""
     interrupt: BaseException | None = None
     """Interrupt, such as Ctrl-C, before all were tried."""
+
+    def recorded(self, record: ReleaseRecord) -> ReleaseRecord:
+        """Return a record of the image with its places."""
+        at = self.published
+        return replace(
+            record,
+            registry=at.registry,
+            repository=at.repository,
+            image_uri=at.image_uri,
+            tags=at.tags,
+            regions=self.regions,
+        )
 
     def require_all(self) -> None:
         """Raise the failures, after the successes are recorded."""

@@ -15,13 +15,13 @@ from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.published_checks import require_not_expiring
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.regions import for_each_region
+from bakehouse.publish.retag import open_repository
 from bakehouse.publish.tags import PublishedImage, ReleaseTags
 from bakehouse.registry import destination
 from bakehouse.registry.image_copy import copy_image
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.manifest import short
-from bakehouse.registry.referrers import ArtifactRepository
-from bakehouse.registry.registry import DeadlineRegistry, Registry
+from bakehouse.registry.registry import Registry
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.format import format_bytes
 from bakehouse.util.oci import Digest
@@ -157,14 +157,7 @@ class ReleaseCopier:
                 results.require_all()
             except PublishError as error:
                 return error
-        published = results.published
-        return replace(
-            record,
-            registry=published.registry,
-            repository=published.repository,
-            image_uri=published.image_uri,
-            regions=results.regions,
-        )
+        return results.recorded(record)
 
     def _copy_to(self, registry: Registry, record: ReleaseRecord, from_registry: Registry) -> PublishedImage:
         """Copy the image of a record to one registry, and set its tags last."""
@@ -193,8 +186,8 @@ def copy_to(
     create: bool,
 ) -> int:
     """Copy the image of a record with its documents to a repository; return the number of uploaded bytes."""
-    source = _open(from_registry, record.repository, options)
-    target = _open(registry, repository, options)
+    source = open_repository(from_registry, record.repository, options)
+    target = open_repository(registry, repository, options)
     try:
         with diagnostics_of(record, source, _COMMAND).translate_errors():
             manifest = source.manifest(record.digest)
@@ -218,8 +211,3 @@ def copy_to(
     except OverdueError as error:
         raise diagnostics_of(record, target, _COMMAND).overdue() from error
     return uploaded
-
-
-def _open(registry: Registry, repository: str, options: PushOptions) -> ArtifactRepository:
-    retry_policy = replace(options.retry_policy, until=options.until)
-    return ArtifactRepository(DeadlineRegistry(registry, options.until), repository, retry_policy)

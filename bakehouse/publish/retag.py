@@ -1,5 +1,6 @@
 """Gives images that a registry has already another tag: the tag of a release, or the moving tag."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from bakehouse.errors import PublishError
@@ -11,9 +12,9 @@ from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
 from bakehouse.publish.target import ReleaseTarget
-from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import FORMS, Manifest, short
+from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import DeadlineRegistry, Registry
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.file_lock import exclusive
@@ -121,6 +122,22 @@ def _by_configuration(tags: ReleaseTags, manifest: Manifest) -> ReleaseTags:
     return replace(tags, target=replace(tags.target, digest=config, config=lambda: tags.remote.blob(config)))
 
 
+def move_tags(
+    releases: Iterable[tuple[Registry, PublishedImage]],
+    options: PushOptions,
+    report: Callable[[PublishedImage], None] = lambda _: None,
+) -> tuple[PublishError, ...]:
+    """Move the moving tag of each repository to its release, report each, and return the failures."""
+    failures = []
+    for registry, published in releases:
+        try:
+            move_tag(published, registry, options)
+            report(published)
+        except PublishError as error:
+            failures.append(error)
+    return tuple(failures)
+
+
 def move_tag(published: PublishedImage, registry: Registry, options: PushOptions) -> None:
     """Move the moving tag of a repository to a release."""
     tag = published.moving_tag
@@ -140,7 +157,7 @@ def move_tag(published: PublishedImage, registry: Registry, options: PushOptions
         ) from error
 
 
-def open_repository(registry: Registry, repository: str, options: PushOptions) -> Repository:
+def open_repository(registry: Registry, repository: str, options: PushOptions) -> ArtifactRepository:
     """Return the client of a repository, bounded by the deadline."""
     retry_policy = replace(options.retry_policy, until=options.until)
-    return Repository(DeadlineRegistry(registry, options.until), repository, retry_policy)
+    return ArtifactRepository(DeadlineRegistry(registry, options.until), repository, retry_policy)

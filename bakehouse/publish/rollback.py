@@ -12,7 +12,7 @@ from bakehouse.ledger.store import open_ledger, select_images
 from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.published_checks import require_not_expiring
 from bakehouse.publish.push import PushOptions
-from bakehouse.publish.retag import move_tag, open_repository
+from bakehouse.publish.retag import move_tags, open_repository
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import destination
 from bakehouse.registry.http_errors import RegistryError
@@ -45,17 +45,17 @@ def roll_back(
     with contextlib.ExitStack() as stack:
         places = [
             (
-                PublishedImage.recorded(place),
                 stack.enter_context(destination.registry(project, place.registry, progress)),
+                PublishedImage.recorded(place),
             )
             for place in {place.place: place for record in records for place in record.locations}.values()
         ]
         tagged = [
-            (place, registry)
-            for place, registry in places
+            (registry, place)
+            for registry, place in places
             if _has_tag(place, registry, push_options) or options.move_tag
         ]
-        for place, registry in places:
+        for registry, place in places:
             require_not_expiring(registry, place, ledger, progress, push_options.until)
         now = current_time()
         replaced = [_latest(history, record.place) for record in records]
@@ -70,7 +70,13 @@ def roll_back(
         former = [place for record in history if record.digest in digests for place in record.locations]
         for uri in _unmoved_tags(former, places, push_options):
             progress(f"warning: tag `{uri}` was not moved, because this release is in another repository")
-        _move_tags(tagged, push_options, progress)
+
+        def report(place: PublishedImage) -> None:
+            tag = f"{place.registry}/{place.repository}:{place.moving_tag}"
+            progress(f"{place.image}: tag `{tag}` now points to this release")
+
+        if failures := move_tags(tagged, push_options, report):
+            raise PublishError.of(*(diagnostic for error in failures for diagnostic in error.diagnostics))
     return records
 
 
@@ -99,13 +105,13 @@ def _has_tag(place: PublishedImage, registry: Registry, options: PushOptions) ->
 
 
 def _unmoved_tags(
-    replaced: Iterable[ReleaseRecord], places: Sequence[tuple[PublishedImage, Registry]], options: PushOptions
+    replaced: Iterable[ReleaseRecord], places: Sequence[tuple[Registry, PublishedImage]], options: PushOptions
 ) -> Iterator[str]:
     """Yield the moving tags in other repositories of the same registries that have a replaced release."""
     repositories = {
         (record.registry, record.repository): PublishedImage.recorded(record) for record in replaced
     }
-    for place, registry in places:
+    for registry, place in places:
         for former in repositories.values():
             if former.registry == place.registry and former.repository != place.repository:
                 repository = open_repository(registry, former.repository, options)
@@ -113,19 +119,3 @@ def _unmoved_tags(
                 with contextlib.suppress(RegistryError, OverdueError):
                     if repository.digest_of(former.moving_tag) not in (None, place.digest):
                         yield f"{former.registry}/{former.repository}:{former.moving_tag}"
-
-
-def _move_tags(
-    tagged: Sequence[tuple[PublishedImage, Registry]], options: PushOptions, progress: Reporter
-) -> None:
-    """Move the tag in each registry; raise the failures at the end."""
-    failures: list[PublishError] = []
-    for published, registry in tagged:
-        try:
-            move_tag(published, registry, options)
-            tag = f"{published.registry}/{published.repository}:{published.moving_tag}"
-            progress(f"{published.image}: tag `{tag}` now points to this release")
-        except PublishError as error:
-            failures.append(error)
-    if failures:
-        raise PublishError.of(*(diagnostic for error in failures for diagnostic in error.diagnostics))
