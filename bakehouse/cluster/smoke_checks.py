@@ -1,6 +1,5 @@
 """Jobs that show whether an image can train: one for each launcher, and SageMaker's contract of `train`."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from bakehouse.cluster.job import CODE_CHANNEL, CODE_DIRECTORY, ML, TrainingJob,
 from bakehouse.plan.model import Image
 from bakehouse.util.files import read_bytes
 from bakehouse.util.format import format_names
+from bakehouse.util.json_reader import json_or_text
 
 _CODE = f"{ML}/input/data/{CODE_CHANNEL}"
 _LOGGED = ("--tee=3", "--log-dir=/tmp/torchrun")
@@ -259,7 +259,7 @@ def _user_code(subject: Subject, kind: JobCheck) -> SmokeCheck | None:
 def _start_with_train(job: TrainingJob, smoke: UserSmoke, launcher: str) -> TrainingJob:
     """Return a job that starts the user's code as SageMaker does."""
     environment = {"SAGEMAKER_PROGRAM": smoke.entry_point}
-    parameters = {name: _json_value(text) for name, text in smoke.hyperparameters}
+    parameters = {name: json_or_text(text) for name, text in smoke.hyperparameters}
     if launcher in _ENABLED and job.has_toolkit:
         parameters |= {_ENABLED[launcher]: True, _PROCESSES: smoke.processes}
     if launcher == "torchrun":
@@ -278,11 +278,3 @@ def _start_with_command(job: TrainingJob, smoke: UserSmoke, launcher: str) -> Tr
     }
     arguments = (word for name, text in smoke.hyperparameters for word in (f"--{name}", text))
     return replace(job, has_toolkit=False, command=(*starts[launcher], script, *arguments))
-
-
-def _json_value(text: str) -> object:
-    """Return a hyperparameter as the SDK sends it: JSON, or else text."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

@@ -22,6 +22,7 @@ from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.sdk_fields import estimator_fields, trainer_fields
 from bakehouse.jobs.training_request import FRAMEWORKS, LaunchImage, Sender, TrainingRequest
 from bakehouse.jobs.validate import launch_context, validate
+from bakehouse.util.json_reader import json_or_text
 from bakehouse.util.suggest import suggestion
 
 _ESTIMATOR = """
@@ -133,7 +134,7 @@ class JobFile:
         """The hyperparameters of a request as its hosts got them, except for those with its name and code."""
         texts = self._texts(self._content, "HyperParameters")
         return {
-            name: Encoded(texts[name]) if name in texts and _decoded(texts[name]) == value else value
+            name: Encoded(texts[name]) if name in texts and json_or_text(texts[name]) == value else value
             for name, value in self._request.hyperparameters.items()
             if name not in _OF_THE_RUN
         }
@@ -330,7 +331,7 @@ class JobFile:
         algorithm = self._mapping(self._content, "AlgorithmSpecification")
         resources = self._mapping(self._content, "ResourceConfig")
         hyperparameters = {
-            name: _decoded(value) for name, value in self._texts(self._content, "HyperParameters").items()
+            name: json_or_text(value) for name, value in self._texts(self._content, "HyperParameters").items()
         }
         channels = {}
         for channel in self._list(self._content, "InputDataConfig"):
@@ -478,14 +479,6 @@ def _preferred(resources: Mapping[str, Any]) -> Mapping[str, Any]:
     preferences = resources.get("InstancePreferences")
     first = preferences[0] if isinstance(preferences, list) and preferences else None
     return {**first, **resources} if isinstance(first, dict) else resources
-
-
-def _decoded(text: str) -> object:
-    """Return a hyperparameter as the toolkit reads it: JSON, or else text."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _distribution(parameters: Mapping[str, object]) -> dict[str, object]:

@@ -1,12 +1,12 @@
 """The settings of the smoke test of an image, as defaults of its jobs on SageMaker."""
 
-import json
 from dataclasses import replace
 
 from bakehouse.catalog.user_smoke import UserSmoke, toolkit_starts_torchrun
 from bakehouse.jobs.api_fields import CHANNELS
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.training_request import LaunchImage
+from bakehouse.util.json_reader import json_or_text
 
 PLACEHOLDER = "s3://your-bucket/"
 """Location of channels whose S3 URI is unknown."""
@@ -21,7 +21,7 @@ def with_tested_settings(image: LaunchImage, job: JobSpec) -> JobSpec:
     smoke = find_smoke(image, job.entry_point)
     if smoke is None:
         return job
-    hyperparameters = {name: _value(text) for name, text in smoke.hyperparameters}
+    hyperparameters = {name: json_or_text(text) for name, text in smoke.hyperparameters}
     completed = replace(job, hyperparameters={**hyperparameters, **job.hyperparameters})
     if not job.groups:
         completed = _with_hosts(completed, image, smoke)
@@ -63,10 +63,3 @@ def _with_hosts(job: JobSpec, image: LaunchImage, smoke: UserSmoke) -> JobSpec:
         return job
     launcher, processes = tested_launcher(image, smoke, job.hosts)
     return replace(job, launcher=launcher, processes_per_host=processes)
-
-
-def _value(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -34,6 +34,14 @@ def parse_json(text: str | bytes) -> Any:
     return value
 
 
+def json_or_text(text: str) -> object:
+    """Return the value of a JSON text, else the text: a hyperparameter as the SDK and toolkits read it."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def parse_large_json(text: str) -> Any:
     """Return the value of a JSON text, several times as fast as `parse_json`, with the same errors."""
     import msgspec

@@ -222,7 +222,7 @@ _JUDGES = (
     verify.same_version,
     docker.DockerEngine._arguments,
 )
-_FINGERPRINT = "660fd49fad76ecc3"
+_FINGERPRINT = "21e9269db5b1ec21"
 
 
 def code_of(judge: object) -> list[str]:
