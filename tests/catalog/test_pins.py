@@ -106,9 +106,7 @@ def test_a_pin_needs_a_size(vendor: Tree, size: str) -> None:
 
 def test_mistakes_in_pins(vendor: Tree) -> None:
     vendor.write("pins.yaml", "image: {}\nimages: {a: latest}\nfiles: {b: {sha256: x}}\n")
-    assert (
-        refusal(RecipeError, vendor.catalog)
-        == """\
+    expected = """\
 error: unknown key `image` in `pins.yaml`
   --> pins.yaml:1:1
    |
@@ -139,7 +137,7 @@ error: `x` is not a sha256
 
 hint: restore the file from version control, or delete the entry and run `bake lock`
 """
-    )
+    assert refusal(RecipeError, vendor.catalog) == expected
 
 
 def test_a_changed_pin_is_read_anew(vendor: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,7 @@ def test_the_five_parts_are_in_order() -> None:
         "ask for `cuda: 12.8`",
     )
 
-    assert (
-        failure_text(diagnostic)
-        == """\
+    expected = """\
 error: no versions satisfy image `train`
   --> recipes/images/train.yaml:4:9
    |
@@ -59,7 +57,7 @@ error: no versions satisfy image `train`
 
 hint: ask for `cuda: 12.8`
 """
-    )
+    assert failure_text(diagnostic) == expected
 
 
 def test_what_is_empty_is_left_out() -> None:
@@ -78,16 +76,14 @@ def test_a_place_without_its_line_is_only_named() -> None:
 def test_the_gutter_is_as_wide_as_the_line_number() -> None:
     text = failure_text(Diagnostic("wrong", location_at("a: b", 4, line=12345)))
 
-    assert (
-        text
-        == """\
+    expected = """\
 error: wrong
   --> recipes/images/train.yaml:12345:4
       |
 12345 | a: b
       |    ^
 """
-    )
+    assert text == expected
 
 
 def test_paths_are_relative_to_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,9 +145,7 @@ def test_what_a_file_says_moves_no_cursor_and_starts_no_line() -> None:
     location = location_at("a: \x1b[2J\x07b", 4)
     text = failure_text(Diagnostic("`a\nerror: b\r\x1b[31mc\u202e\ud800`", location, hint="do\nthis"))
 
-    assert (
-        text
-        == """\
+    expected = """\
 error: `a\\nerror: b\\rc\\u202e\\ud800`
   --> recipes/images/train.yaml:4:4
    |
@@ -160,7 +154,7 @@ error: `a\\nerror: b\\rc\\u202e\\ud800`
 
 hint: do\\nthis
 """
-    )
+    assert text == expected
 
 
 def test_credentials_of_urls_are_not_printed() -> None:
@@ -177,14 +171,12 @@ def test_credentials_of_urls_are_not_printed() -> None:
 
 
 def test_colours_of_a_log_are_dropped_from_its_tail() -> None:
-    assert (
-        failure_text(Diagnostic("wrong", tail=("\x1b[1;31mfailed\x1b[0m\tbadly", "")))
-        == """\
+    expected = """\
 error: wrong
     | failed badly
     |
 """
-    )
+    assert failure_text(Diagnostic("wrong", tail=("\x1b[1;31mfailed\x1b[0m\tbadly", ""))) == expected
 
 
 def test_several_failures_end_with_their_count() -> None:

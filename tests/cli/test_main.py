@@ -347,9 +347,7 @@ def test_the_help_of_a_command_has_usage_options_and_examples(
 ) -> None:
     assert main.run(arguments) == 0
 
-    assert (
-        capsys.readouterr().out
-        == """\
+    expected = """\
 Usage: bake outdated [IMAGE...] [OPTIONS]
 
 List components with newer releases and what holds each back.
@@ -365,7 +363,7 @@ Arguments:
 Options:
   --json  print the report as JSON
 """
-    )
+    assert capsys.readouterr().out == expected
 
 
 @pytest.mark.parametrize("arguments", [["help", "help"], ["help", "--help"], ["--help", "help"]])

@@ -73,9 +73,7 @@ def versions(index: Index, *requirements: str) -> list[str]:
 def test_a_higher_version_on_another_index_is_refused(
     index: Index, internal: FileServer, public: FileServer
 ) -> None:
-    assert (
-        refusal(BuildError, resolve, ["ours>=1.0"], [], index)
-        == f"""\
+    expected = f"""\
 error: package indexes have different projects called `ours`
   chosen   ours 99.0
   from     {public.url}/simple
@@ -83,7 +81,7 @@ error: package indexes have different projects called `ours`
 
 hint: require the version that you want, such as `ours==1.0`, or remove one of the indexes
 """
-    )
+    assert refusal(BuildError, resolve, ["ours>=1.0"], [], index) == expected
 
 
 def test_an_exact_requirement_selects_the_index(index: Index) -> None:

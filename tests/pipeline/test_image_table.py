@@ -90,9 +90,7 @@ HEAD = (
 def test_own_images_are_one_table(workspace: Workspace) -> None:
     table = image_table.table(rows(workspace)).replace("rendered; not pinned", "rendered")
 
-    assert (
-        table.partition("# Images\n\n")[2]
-        == f"""\
+    expected = f"""\
 3 images: 0 tested here, 3 publishable as they are, 0 for GPUs on which they never ran.
 
 ## Images
@@ -102,7 +100,7 @@ def test_own_images_are_one_table(workspace: Workspace) -> None:
 | [small-py312](small-py312/README.md) | {TORCH} 3.12 | rendered | - | - | {END}; not known: cuda 12.8 |
 | [small-py311](small-py311/README.md) | {TORCH} 3.11 | rendered | - | - | {END}; not known: cuda 12.8 |
 """
-    )
+    assert table.partition("# Images\n\n")[2] == expected
 
 
 def test_recommended_images_come_by_purpose_and_the_archive_as_a_grid(workspace: Workspace) -> None:

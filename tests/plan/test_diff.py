@@ -56,14 +56,12 @@ def state(tree: Tree) -> Past:
 def test_parts_that_came_went_and_changed_are_reported(tree: Tree) -> None:
     text = compared(tree, 'components: {torch: "*", toolkit: "*"}\n', 'components: {torch: "2.8.0"}\n')
 
-    assert (
-        text
-        == """\
+    expected = """\
   ~ python 3.11 → 3.12
   ~ torch 2.9.0 (cpu-py311) → 2.8.0
   - toolkit 5.1
 """
-    )
+    assert text == expected
 
 
 def test_what_a_component_provides_is_reported_where_its_version_is_the_same(tree: Tree) -> None:
@@ -73,13 +71,11 @@ def test_what_a_component_provides_is_reported_where_its_version_is_the_same(tre
         'components: {torch: "2.9.0"}\nvariants: {torch: "cu*"}\n',
     )
 
-    assert (
-        text
-        == """\
+    expected = """\
   ~ torch 2.9.0 (cpu-py311) → 2.9.0 (cu128-py311)
       provides cuda none → 12.8
 """
-    )
+    assert text == expected
 
 
 def test_pins_that_differ_are_reported(tree: Tree) -> None:
@@ -118,15 +114,13 @@ releases:
     )
     text = compared(tree, 'components: {toolkit: "1"}\n', 'components: {toolkit: "2"}\n')
 
-    assert (
-        text
-        == """\
+    expected = """\
   ~ toolkit 1 → 2  1.0 MB → 3.0 MB of Python packages
   2 Python packages differ; download size: 1.0 MB → 3.0 MB
       numpy 3.1000000 → 3.3000000
       + six 1.17
 """
-    )
+    assert text == expected
 
 
 def test_images_of_two_commits_are_compared_by_name(tree: Tree) -> None:
@@ -242,9 +236,7 @@ def test_everything_that_a_recipe_says_is_compared(tree: Tree) -> None:
     tree.write("images/later.txt.lock", f"{locked_heading(CHANGED, 'small', name='later.txt')}\n")
     tree.image(HEAD + SECOND)
 
-    assert (
-        diff.compare(before, tree.resolve())
-        == """\
+    expected = """\
   ~ components torch any → >=2.0
   ~ environment A 1 → 2
   - environment B x
@@ -264,7 +256,7 @@ def test_everything_that_a_recipe_says_is_compared(tree: Tree) -> None:
   + purpose cpu
   ~ code.entry_point train.py → other.py
 """
-    )
+    assert diff.compare(before, tree.resolve()) == expected
 
 
 def test_another_order_of_steps_is_a_difference(tree: Tree) -> None:
