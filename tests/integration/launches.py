@@ -118,7 +118,6 @@ PYTORCH_LAUNCHES = {
         "train_pytorch.py",
         (Group("data", "ml.c5.9xlarge", 2), Group("dnn", "ml.p3.2xlarge")),
         hyperparameters={**SMALL, "ranks": 2},
-        is_daily=True,
     ),
     "deepspeed": Case(
         "pytorch-deepspeed-cpu",

@@ -47,10 +47,11 @@ def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compared:
 
 
 @pytest.mark.engine
-def test_random_programs_write_the_same_files(compared: Compared) -> None:
+@pytest.mark.parametrize("programs", [15, pytest.param(50, marks=pytest.mark.release)])
+def test_random_programs_write_the_same_files(programs: int, compared: Compared) -> None:
     source = random.Random(int(os.environ.get("BAKEHOUSE_SEED", "1")))
 
-    [count] = compared("\n".join(instructions_of(source)), "")
+    [count] = compared("\n".join(instructions_of(source, programs)), "")
 
     assert count.endswith(" paths are the same, 0 differ")
 

@@ -24,6 +24,7 @@ from tests.integration.journeys import (
     SMP_JOB,
     Customer,
     Journey,
+    change_requirements,
     record_result,
     recorded,
     remove_images,
@@ -79,11 +80,9 @@ def test_images_resolve_and_are_explained(customer: Customer) -> None:
     assert {line.split()[0] for line in listed} == {*customer.images}
 
 
-@pytest.mark.parametrize(
-    "customer", only_with_release(IMAGES, is_quick=lambda name: len(IMAGES[name]) > 1), indirect=True
-)
+@pytest.mark.release
+@each_project()
 def test_everything_is_locked(customer: Customer) -> None:
-    """apt reads its package lists anew for each project, so one of them has to do in CI."""
     # The registry of this image's base may be out of reach
     customer.bake("lock", "--check", *(image for image in customer.images if image != "search-ranking"))
 
@@ -243,10 +242,19 @@ JOURNEYS = (
 )
 
 
+@pytest.mark.timeout(300)
+def test_a_changed_requirement_is_locked_and_rendered(customer_of_monorepo: Customer) -> None:
+    [journey] = [journey for journey in JOURNEYS if journey.image == "ads-ranking"]
+
+    change_requirements(journey, customer_of_monorepo)
+
+    customer_of_monorepo.bake("render", "--check", journey.image)
+
+
 @pytest.mark.engine
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    "journey", only_with_release(JOURNEYS, is_quick=lambda journey: journey.image == "ads-ranking"), ids=str
+    "journey", only_with_release(JOURNEYS, is_quick=lambda journey: journey.image == "ads-features"), ids=str
 )
 def test_from_a_changed_requirement_to_a_released_image(
     journey: Journey, request: pytest.FixtureRequest, programs: Path, tmp_path: Path

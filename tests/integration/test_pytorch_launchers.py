@@ -110,6 +110,7 @@ def test_dali_decodes_jpegs_without_a_gpu(reports: dict[str, JobReport]) -> None
     assert "decoded 32 JPEGs an epoch on the CPU, 32 classified correctly" in log_text(reports["dali"])
 
 
+@pytest.mark.release
 def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, JobReport]) -> None:
     report = reports["pytorch-groups"]
     data = [host.host for host in report.hosts if host.group == "data"]
@@ -119,6 +120,7 @@ def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, Jo
         assert f"{host}: training is over" in log_text(report, host)
 
 
+@pytest.mark.release
 def test_ranks_share_the_examples(reports: dict[str, JobReport]) -> None:
     result = heterogeneous.result_of(reports["pytorch-groups"])
 
@@ -127,6 +129,7 @@ def test_ranks_share_the_examples(reports: dict[str, JobReport]) -> None:
     assert (result.examples, result.most_uses) == (48, 1)
 
 
+@pytest.mark.release
 def test_an_example_reports_the_speed_of_its_loaders(reports: dict[str, JobReport]) -> None:
     result = heterogeneous.result_of(reports["pytorch-groups"])
 
@@ -150,6 +153,7 @@ def test_a_training_host_prepares_all_data_of_a_job_without_groups(
     assert (result.data_hosts, result.examples, result.most_uses) == (0, 48, 1)
 
 
+@pytest.mark.release
 def test_the_first_training_host_saves_the_model(reports: dict[str, JobReport]) -> None:
     report = reports["pytorch-groups"]
     models = {

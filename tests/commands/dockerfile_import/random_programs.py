@@ -3,7 +3,6 @@
 import random
 from collections.abc import Iterator
 
-PROGRAMS = 50
 COMMANDS = (
     *r"""echo a{n} > f
 echo b >> f
@@ -40,11 +39,11 @@ echo * > glob""".splitlines(),
 )
 
 
-def instructions_of(source: random.Random) -> Iterator[str]:
-    """Yield instructions of a Dockerfile that only write files."""
+def instructions_of(source: random.Random, programs: int) -> Iterator[str]:
+    """Yield instructions of a Dockerfile that only write files, each program in its own directory."""
     # A program that ends at an error would end the build.
     harmless = [command for command in COMMANDS if "set -e" not in command]
-    for number in range(PROGRAMS):
+    for number in range(programs):
         yield f"WORKDIR /w/{number}"
         commands = [command.format(n=number) for command in source.sample(harmless, source.randint(1, 4))]
         text = source.choice(("; ", " && ")).join(command for command in commands if "\n" not in command)
