@@ -236,15 +236,11 @@ def test_the_scripts_are_clean(script: str) -> None:
     assert subprocess.run([shellcheck, ROOT / script], capture_output=True, text=True).stdout == ""
 
 
-def locked() -> dict[str, str]:
-    return dict(re.findall(r"(?m)^([a-z0-9-]+)==(\S+)", (ROOT / "requirements.lock").read_text()))
-
-
 def test_the_lock_holds_what_the_project_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lists = (project["dependencies"], *project["optional-dependencies"].values())
     requirements = [text for texts in lists for text in texts]
-    versions = locked()
+    versions = dict(re.findall(r"(?m)^([a-z0-9-]+)==(\S+)", (ROOT / "requirements.lock").read_text()))
 
     unfit = [text for text in requirements if not _fits(Requirement(text), versions)]
 

@@ -115,11 +115,8 @@ class Links:
         """Return whether a component is one of `providers`, or needs one in some version."""
         key = component, providers
         if key not in self._can_provide:
-            self._can_provide[key] = self._search(component, providers)
+            self._can_provide[key] = bool(providers) and not providers.isdisjoint(self.needed([component]))
         return self._can_provide[key]
-
-    def _search(self, component: str, providers: frozenset[str]) -> bool:
-        return bool(providers) and not providers.isdisjoint(self.needed([component]))
 
     def needed(self, components: Iterable[str]) -> set[str]:
         """Return components and all names that they, or what they need, require in some version."""

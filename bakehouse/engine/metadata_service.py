@@ -47,7 +47,7 @@ def remove_leftovers(socket: Path, interfaces: Path = _INTERFACES) -> None:
     if isinstance(namespace, str):
         return
     for version, target in _TARGETS.items():
-        for line in _output((*namespace, "ip", version, "rule", "list")).splitlines():
+        for line in _done((*namespace, "ip", version, "rule", "list")).stdout.splitlines():
             words = line.split()
             if "[detached]" in words and target in words and "iif" in words:
                 bridge = words[words.index("iif") + 1]
@@ -81,10 +81,6 @@ def _run(command: Sequence[str]) -> str:
     done = _done(command)
     lines = done.stderr.strip().splitlines()
     return (lines[-1] if lines else f"`ip` exited with {done.returncode}") if done.returncode else ""
-
-
-def _output(command: Sequence[str]) -> str:
-    return _done(command).stdout
 
 
 def _done(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":

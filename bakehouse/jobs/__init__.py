@@ -3,7 +3,6 @@
 | type | role |
 |---|---|
 | `JobDocument` | the values of a job file, with their places |
-| `JobSettings` | a job file with the keys of Bakehouse |
 | `JobFile` | a job file of the SDK or the API |
 | `GivenJob` | the settings of a command: a job file and the options that replace its values |
 | `JobSpec` | a job on SageMaker, as given to `estimator`, `validate`, `launch` or `smoke --on sagemaker` |

@@ -44,9 +44,9 @@ def read_job(workspace: Workspace, image: str, job: str, line: JobSpec) -> Given
         spec = file.spec(known)
         spec = _with_sdk(workspace, replace(spec, **_given(line, *_OF_THE_CALL)))
         return GivenJob(name, spec, file=file)
-    settings = read_settings(document)
-    spec = replace(override(settings.spec, line, document.title), origin=document.title)
-    return GivenJob(image or settings.image, _with_sdk(workspace, spec), settings.local)
+    own_image, own, local = read_settings(document)
+    spec = replace(override(own, line, document.title), origin=document.title)
+    return GivenJob(image or own_image, _with_sdk(workspace, spec), local)
 
 
 def find_job(workspace: Workspace, image: str) -> str:

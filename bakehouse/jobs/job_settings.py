@@ -66,26 +66,19 @@ class LocalSettings:
     """Directory with version 3 of the SageMaker SDK."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobSettings:
-    """A job as a file describes it."""
+def read_settings(document: JobDocument) -> tuple[str, JobSpec, LocalSettings]:
+    """Return a job as a file with Bakehouse's own keys describes it, and the name or URI of its image.
 
-    image: str = ""
-    """Name or URI; empty if the command names it."""
-    spec: JobSpec = field(default_factory=JobSpec)
-    local: LocalSettings = field(default_factory=LocalSettings)
-
-
-def read_settings(document: JobDocument) -> JobSettings:
-    """Read Bakehouse's own keys. Raises UsageError with all mistakes."""
+    The image is empty if the command names it. Raises UsageError with all mistakes.
+    """
     problems = Problems()
     table = _Table(document, document.values, (), problems)
     groups = _groups(table)
     inputs, channels = _channels(table)
     distribution = table.value("distribution", (str, dict), "a name or a mapping")
-    settings = JobSettings(
-        image=table.text("image"),
-        spec=JobSpec(
+    settings = (
+        table.text("image"),
+        JobSpec(
             sdk=table.text("sdk"),
             entry_point=table.text("entry_point"),
             source_dir=_source_dir(document, table),
@@ -107,7 +100,7 @@ def read_settings(document: JobDocument) -> JobSettings:
             spot=table.flag("spot"),
             request=_request(table, groups),
         ),
-        local=_local(document, table.child("local")),
+        _local(document, table.child("local")),
     )
     table.finish()
     problems.raise_as(UsageError)

@@ -66,7 +66,7 @@ def inputs_key(
     return key_of(
         __version__,
         requirements.digest,
-        [_hash_of(path) for path in (resolution.recipe.location.path, *sorted(files))],
+        [sha256(read_bytes(path)).hexdigest() for path in (resolution.recipe.location.path, *sorted(files))],
         [str(choice.candidate) for choice in resolution.all_choices],
         [package.requirement for package in (*owned, *contained)],
         repr(pip),
@@ -87,10 +87,6 @@ def _listing(directory: str) -> list[tuple[str, int, int]] | None:
     except OSError:
         return None
     return sorted((name, status.st_size, status.st_mtime_ns) for name, status in files)
-
-
-def _hash_of(path: Path) -> str:
-    return sha256(read_bytes(path)).hexdigest()
 
 
 def load_keys(state: Path) -> dict[str, str]:

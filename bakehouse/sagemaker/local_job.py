@@ -91,7 +91,7 @@ def prepare(
         image_name=image,
         environment={**_REGION, **request.job.environment},
         groups=tuple(_drop_missing_gpus(group, instance_types) for group in request.job.groups),
-        seed=(request.job.seed or _random_seed()) if request.job.is_heterogeneous else None,
+        seed=(request.job.seed or secrets.randbelow(999) + 1) if request.job.is_heterogeneous else None,
     )
     _check_faults(job)
     groups = tuple(
@@ -298,8 +298,3 @@ def _drop_missing_gpus(group: Group, instance_types: Mapping[str, Instance]) -> 
     """Remove the GPUs of a heterogeneous cluster's group if its type has none."""
     has_none = instance_types.get(group.instance_type, Instance("")).gpus == 0
     return replace(group, gpus=0) if has_none and group.name != HOMOGENEOUS else group
-
-
-def _random_seed() -> int:
-    """Return a seed that is short enough to type."""
-    return secrets.randbelow(999) + 1

@@ -51,9 +51,7 @@ def statement_of(image: Image, digest: Digest, revision: str) -> Statement:
                     "revision": commit or UNKNOWN,
                     "dirty": commit != revision if commit else UNKNOWN,
                 },
-                "components": {
-                    part.component: _version(part.version, part.variant) for part in image.all_parts
-                },
+                "components": {part.component: part.version_text for part in image.all_parts},
                 # Locked packages are also listed as resolved dependencies.
                 "apt": {"build": sorted(_build_apt(image)), "image": sorted(image.apt)},
                 LAYERS: list(image.layer_names),
@@ -71,10 +69,6 @@ def statement_of(image: Image, digest: Digest, revision: str) -> Statement:
         "runDetails": {"builder": BUILDER},
     }
     return statement(image.name, digest, PREDICATE_TYPE, predicate)
-
-
-def _version(version: str, variant: str) -> str:
-    return f"{version} ({variant})" if variant else version
 
 
 def _build_apt(image: Image) -> set[str]:
@@ -130,8 +124,4 @@ def _debs(image: Image) -> Iterator[dict[str, Any]]:
 
 
 def _pinned(sha256: str | None) -> dict[str, Any]:
-    return {"digest": _sha256(sha256)} if sha256 else {"annotations": {"sha256": UNKNOWN}}
-
-
-def _sha256(value: str) -> dict[str, str]:
-    return {"sha256": value}
+    return {"digest": {"sha256": sha256}} if sha256 else {"annotations": {"sha256": UNKNOWN}}

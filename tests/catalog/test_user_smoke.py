@@ -20,10 +20,6 @@ def read(tree: Tree, text: str) -> UserSmoke:
     return smoke
 
 
-def refusal(tree: Tree, text: str) -> str:
-    return raised(RecipeError, read, tree, text).diagnostics[0].message
-
-
 def test_a_test_without_settings_runs_the_entry_point_once(tree: Tree) -> None:
     smoke = read(tree, f"{CODE}smoke: {{}}\n")
 
@@ -73,7 +69,7 @@ def test_a_recipe_without_smoke_has_no_test(tree: Tree) -> None:
     ],
 )
 def test_mistakes_of_a_test_are_reported(tree: Tree, text: str, message: str) -> None:
-    assert refusal(tree, text) == message
+    assert raised(RecipeError, read, tree, text).diagnostics[0].message == message
 
 
 def test_a_step_or_the_base_may_add_the_script(tree: Tree) -> None:

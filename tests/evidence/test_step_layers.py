@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -16,7 +15,6 @@ from bakehouse.evidence import step_layers
 from bakehouse.evidence.step_layers import Rows, StepLayer, asked, parse, text_of
 from bakehouse.evidence.step_results import built_rows, rehearsed_rows
 from bakehouse.plan.image_layer import ImageLayer
-from bakehouse.plan.model import Image
 from tests.support import fake_engine
 from tests.support.errors import refusal
 from tests.support.known_layers import digest, made
@@ -52,18 +50,15 @@ def union(ours: str, base: str, theirs: str, directory: Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def asking(found: Iterable[StepLayer]) -> Image:
-    """Return an image that asks for all rows."""
-    return replace(IMAGE, layer_keys=tuple(ImageLayer(key) for key in sorted({row.key for row in found})))
-
-
 @given(base=tables, added=st.lists(tables, min_size=2, max_size=3), order=st.randoms())
 @settings(max_examples=40, deadline=None)
 def test_any_order_of_merges_gives_the_same_file(
     tmp_path_factory: pytest.TempPathFactory, base: Rows, added: list[Rows], order: Random
 ) -> None:
     directory = tmp_path_factory.mktemp("merge")
-    image = asking(base.union(*added))
+    image = replace(
+        IMAGE, layer_keys=tuple(ImageLayer(key) for key in sorted({row.key for row in base.union(*added)}))
+    )
     old, branches = text_of(base), [text_of(asked(base | new, [image])) for new in added]
 
     def merged(texts: list[str]) -> str:

@@ -28,10 +28,6 @@ def job(groups: tuple[InstanceGroup, ...] = CPU, entry_point: str = "train.py") 
     return LaunchContext(groups, "pytorch", "2.9.1", entry_point)
 
 
-def mistakes(distributed: Mapping[str, Any], context: LaunchContext | None = None) -> str:
-    return refusal(UsageError, driver_settings, distributed, context or job(), "src").strip()
-
-
 def test_a_driver_of_version_3() -> None:
     assert is_for_model_trainer({"Torchrun": {}})
     assert not is_for_model_trainer({"torch_distributed": {"enabled": True}})
@@ -169,7 +165,7 @@ hint: did you mean `hybrid_shard_degree`?""",
 def test_a_mistake_about_drivers_gets_its_answer(name: str) -> None:
     distributed, context, messages = MISTAKES[name]
 
-    assert mistakes(distributed, context) == messages
+    assert refusal(UsageError, driver_settings, distributed, context or job(), "src").strip() == messages
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from bakehouse.catalog.project import HOME, ProjectSettings
 from bakehouse.errors import UsageError
 from bakehouse.plan import affected, dockerfile, image_keys, image_lock
 from bakehouse.plan.key_reasons import key_reasons
-from bakehouse.plan.model import Image, ImageKey
+from bakehouse.plan.model import ImageKey
 from bakehouse.plan.workspace import open_workspace, select
 from tests.support.fake_engine import image
 from tests.support.git_repository import commit
@@ -98,14 +98,10 @@ def test_an_invalid_shard_is_a_mistake(text: str) -> None:
         affected.parse_shard(text)
 
 
-def catalogue_images() -> tuple[Image, ...]:
-    return select(
+def test_each_image_is_in_one_shard_and_shared_stages_stay_together() -> None:
+    images = select(
         open_workspace(HOME), ["mpi-cpu", "pytorch-cpu", "pytorch-d*-cpu", "tensorflow-cpu"]
     ).plan.images
-
-
-def test_each_image_is_in_one_shard_and_shared_stages_stay_together() -> None:
-    images = catalogue_images()
 
     shards = [affected.shard(images, number, 2) for number in (1, 2)]
 

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from bakehouse.catalog.project import HOME
@@ -18,7 +17,7 @@ def test_all_named_keys_exist() -> None:
         for directory in ("templates", "recipes/components", "bakehouse")
         for path in (HOME / directory).rglob("*")
         if path.is_file() and path.suffix not in (".pyc", ".json")
-        for match in _NAMED.finditer(_text(path))
+        for match in _NAMED.finditer(path.read_text(encoding="utf-8", errors="replace"))
     }
 
     assert ("packages", "templates/bin/require-apt-sources") in named
@@ -34,7 +33,3 @@ def _keys(schema: Any) -> Iterator[str]:
     elif isinstance(schema, list):
         for part in schema:
             yield from _keys(part)
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
