@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 
 from packaging.requirements import Requirement as Parsed
@@ -28,15 +27,16 @@ from bakehouse.errors import (
     UndecidedError,
 )
 from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.fetch.sources import directory_of
 from bakehouse.lock import drift
 from bakehouse.lock import python as pylock
 from bakehouse.lock.project_locks import check_python
 from bakehouse.lock.recipe_lock import LockedImage, lock_image
 from bakehouse.plan.workspace import Workspace, is_own
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
-from bakehouse.util.files import is_file, read_bytes, write_whole
+from bakehouse.util.files import is_file, read_bytes, read_text, write_whole
 from bakehouse.util.format import format_count, in_images, version_change
-from bakehouse.util.hashing import key_of
+from bakehouse.util.hashing import bytes_digest, key_of
 from bakehouse.util.json_reader import decode, parse_json
 from bakehouse.util.terminal import Reporter
 
@@ -51,22 +51,25 @@ def inputs_key(
     """Return the key of all inputs of a lock and of its `lines`; None if some inputs are not known.
 
     The contents of local files, repositories and locks of other tools are not part of the key, except the
-    list of the files of a `find-links` directory.
+    list of the files of a `find-links` directory and the pages of locked packages in a local index.
     """
-    is_plain = not requirements.locks and not requirements.options
-    if any(place and not _is_remote(place) for place in (pip.index_url, *pip.extra_index_urls)):
+    if requirements.locks or requirements.options:
         return None
-    listings = [_listing(place) for place in pip.find_links if not _is_remote(place)]
+    if any(package.git or " @ " in package.text for package in requirements.packages):
+        return None
+    indexes = filter(None, (pip.index_url, *pip.extra_index_urls))
+    listings = [
+        *(_listing(place) for place in pip.find_links if not _is_remote(place)),
+        *(_pages(index, _versions(lines)) for index in indexes if not _is_remote(index)),
+    ]
     if None in listings:
-        return None
-    if not is_plain or any(package.git or " @ " in package.text for package in requirements.packages):
         return None
     files = {choice.candidate.component.location.path for choice in resolution.all_choices}
     owned = (package for packages in resolution.owners.values() for package in packages)
     return key_of(
         __version__,
         requirements.digest,
-        [sha256(read_bytes(path)).hexdigest() for path in (resolution.recipe.location.path, *sorted(files))],
+        [bytes_digest(read_bytes(path)) for path in (resolution.recipe.location.path, *sorted(files))],
         [str(choice.candidate) for choice in resolution.all_choices],
         [package.requirement for package in (*owned, *contained)],
         repr(pip),
@@ -87,6 +90,13 @@ def _listing(directory: str) -> list[tuple[str, int, int]] | None:
     except OSError:
         return None
     return sorted((name, status.st_size, status.st_mtime_ns) for name, status in files)
+
+
+def _pages(index: str, names: Iterable[str]) -> list[str] | None:
+    """Return the pages of packages in a local index; None if a link has no checksum of its file."""
+    paths = (Path(directory_of(index) or index, name, "index.html") for name in names)
+    pages = [read_text(path, errors="replace") if is_file(path) else "" for path in paths]
+    return pages if all(page.lower().count("<a") == page.count("#sha256=") for page in pages) else None
 
 
 def load_keys(state: Path) -> dict[str, str]:

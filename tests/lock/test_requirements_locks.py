@@ -447,6 +447,26 @@ def test_an_image_whose_inputs_are_unchanged_is_not_resolved_again(project: Tree
     assert resolved_images(project) == both
 
 
+def test_an_image_is_resolved_again_if_a_page_of_a_local_index_changes_or_has_no_checksums(
+    project: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("images/requirements.txt", "plain\n")
+    project.write("images/images.yaml", ONE.replace("${python}", "3.11"))
+    file = tmp_path / "wheels/plain-1.0-py3-none-any.whl"
+    page = tmp_path / "index/plain/index.html"
+    page.parent.mkdir(parents=True)
+    link = f'<a href="{file}#sha256={sha256(file)}">{file.name}</a>'
+    page.write_text(link)
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", f"file://{tmp_path}/index")
+
+    assert (resolved_images(project), resolved_images(project)) == (["images"], [])
+    page.write_text(f"<!-- changed -->{link}")
+    assert (resolved_images(project), resolved_images(project)) == (["images"], [])
+    page.write_text(f'<a href="{file}">{file.name}</a>')
+    assert (resolved_images(project), resolved_images(project)) == (["images"], ["images"])
+
+
 def test_an_image_with_requirements_outside_the_index_is_always_resolved(project: Tree) -> None:
     project.write("images/requirements.txt", "../wheels/plain-1.0-py3-none-any.whl\n")
     project.write("images/images.yaml", ONE.replace("${python}", "3.11"))
