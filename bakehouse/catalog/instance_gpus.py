@@ -109,12 +109,15 @@ def is_instance_type(name: str) -> bool:
 
 def instance_type_hint(name: str) -> str:
     """Return a hint with the types of a family, or with the most similar type; empty if none is similar."""
-    family = f"ml.{name.lower().removeprefix('ml.').strip('.')}."
+    short = name.lower().removeprefix("ml.").strip(".")
+    family = f"ml.{short}."
     if types := sorted((known for known in _architectures() if known.startswith(family)), key=_size):
         names = ", ".join(f"`{known}`" for known in types)
         return f"use one of {names}" if types[1:] else f"did you mean {names}?"
-    near = nearest(name, _architectures()) or nearest(f"ml.{name}", _architectures())
-    return f"did you mean `{near}`?" if near else ""
+    near = nearest(short, (known.removeprefix("ml.") for known in _architectures()))
+    # Sizes such as `large` are the longer part of a name: the families have to be similar, too.
+    is_similar = "." not in short or nearest(short.partition(".")[0], [near.partition(".")[0]], 0.5)
+    return f"did you mean `ml.{near}`?" if near and is_similar else ""
 
 
 def _size(name: str) -> tuple[int, str]:

@@ -62,6 +62,8 @@ class DoctorCheck:
     """Effect on the user; never empty if it is missing or unknown."""
     hint: str = ""
     """How to get it; never empty if it is missing or unknown."""
+    needed: bool = True
+    """Whether the project cannot be locked, built or published without it."""
 
 
 def examine(
@@ -85,13 +87,16 @@ def examine(
         return (
             *engine_findings(engine, _engine_hint(engine)),
             *host_findings(engine, host),
-            *emulation_finding(engine),
-            *_room(engine, host, project.root),
-            gpu_finding(gpus.result(), engine),
+            *_optional(*emulation_finding(engine), *_room(engine, host, project.root)),
+            *_optional(gpu_finding(gpus.result(), engine)),
             target.result(),
-            aws.result(),
+            replace(aws.result(), needed=bool(project.ledger)),
             *sources.result(),
         )
+
+
+def _optional(*findings: DoctorCheck) -> tuple[DoctorCheck, ...]:
+    return tuple(replace(finding, needed=False) for finding in findings)
 
 
 def examine_builders(names: Iterable[str]) -> tuple[DoctorCheck, ...]:
@@ -114,9 +119,10 @@ def builder_finding(builder: str, check: BuilderCheck) -> DoctorCheck:
     return DoctorCheck(check.name, CheckState.OK, check.detail)
 
 
-def require_complete(findings: Iterable[DoctorCheck]) -> None:
-    """Raise EngineError if something is missing."""
-    missing = [finding.name for finding in findings if finding.state is CheckState.MISSING]
+def require_complete(findings: Iterable[DoctorCheck], *, strict: bool) -> None:
+    """Raise EngineError if something that the project needs is missing, or anything if `strict`."""
+    checks = (finding for finding in findings if finding.needed or strict)
+    missing = [finding.name for finding in checks if finding.state is CheckState.MISSING]
     if missing:
         raise EngineError(f"missing: {', '.join(missing)}")
 
@@ -159,7 +165,9 @@ def engine_findings(engine: Daemon | UnavailableDaemon, hint: str = "") -> tuple
     ]
     for feature, (name, value) in has.items():
         if lack := missing.get(feature):
-            findings.append(DoctorCheck(name, CheckState.MISSING, lack.message, lack.effect, lack.hint))
+            needed = feature in (Feature.BRIDGE, Feature.BUILDX)
+            state = CheckState.MISSING
+            findings.append(DoctorCheck(name, state, lack.message, lack.effect, lack.hint, needed))
         else:
             findings.append(DoctorCheck(name, CheckState.OK, value))
     return tuple(findings)

@@ -291,6 +291,7 @@ def doctor(findings: Iterable[DoctorCheck]) -> list[Json]:
             "detail": finding.detail,
             "cost": finding.cost or None,
             "hint": finding.hint or None,
+            "needed": finding.needed,
         }
         for finding in findings
     ]

@@ -211,8 +211,10 @@ def release_notes(records: Sequence[ReleaseRecord]) -> str:
 
     Return an empty text if the image was never released.
     """
-    from bakehouse.ledger.release_changes import component_changes
+    from bakehouse.catalog.git_history import DIRTY
+    from bakehouse.ledger.release_changes import changes
     from bakehouse.ledger.releases import by_release
+    from bakehouse.util.value_change import value_changes
 
     released = [record for record in by_release(records) if record.is_released]
     if not released:
@@ -224,10 +226,18 @@ def release_notes(records: Sequence[ReleaseRecord]) -> str:
     old = next((record for record in reversed(released) if record.digest != new.digest), None)
     if old:
         lines += [f"Changes since {old.date} (`{old.digest[:19]}`):", ""]
-        lines += [f"- {change.words}" for change in component_changes(old, new)]
-        lines.append(f"- size {format_bytes(old.bytes)} → {format_bytes(new.bytes)}")
+        for change in changes(old, new):
+            kind = "" if change.kind in ("component", "provided version") else f"{change.kind} "
+            lines.append(f"- {kind}{change.words}")
+        first, second = ({check.name: check.outcome for check in record.checks} for record in (old, new))
+        lines += [f"- check {change.words}" for change in value_changes(first, second)]
+        revisions = [record.revision.removesuffix(DIRTY)[:12] for record in (old, new)]
+        if all(revisions) and revisions[0] != revisions[1]:
+            command = f"bake diff {new.image} --from {revisions[0]} --to {revisions[1]}"
+            lines += ["", f"Packages and recipe: `{command}`."]
     else:
         lines += [f"First release, {format_bytes(new.bytes)}.", ""]
         lines += [f"- {part.component} {part.version}" for part in new.parts]
-    checks = ", ".join(f"{check.name}: {check.outcome}" for check in new.checks)
-    return "\n".join([*lines, "", f"Checks: {checks or 'none'}.", "", ""])
+    passed = sum(check.outcome == "passed" for check in new.checks)
+    others = "".join(f", `{check.name}` {check.outcome}" for check in new.checks if check.outcome != "passed")
+    return "\n".join([*lines, "", f"Checks: {passed} passed{others}.", "", ""])

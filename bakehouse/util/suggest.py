@@ -17,7 +17,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return ""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     """Return the known word that is most similar to a word, ignoring case; empty if none is similar."""
     # Image URI look-ups import this module, and importing difflib takes longer than a look-up.
     import difflib
@@ -29,7 +29,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
         """Return the similarity, and whether the first letter is the same, which decides a tie."""
         return difflib.SequenceMatcher(None, candidate, text).ratio(), candidate[:1] == text[:1]
 
-    near = difflib.get_close_matches(text, lower, 3, 0.7)
+    near = difflib.get_close_matches(text, lower, 3, cutoff)
     return lower[max(near, key=rank)] if near else ""
 
 

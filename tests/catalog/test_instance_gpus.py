@@ -32,7 +32,10 @@ def test_what_is_known_of_a_type() -> None:
     ("name", "message", "hint"),
     [
         ("ml.p4d.24xlagre", "unknown instance type `ml.p4d.24xlagre`", "did you mean `ml.p4d.24xlarge`?"),
-        ("x", "unknown instance type `x`", "name an image; `bake list` lists them"),
+        *(
+            (name, f"unknown instance type `{name}`", "name an image; `bake list` lists them")
+            for name in ("x", "ml.nosuch.large", "ml.foo.2xlarge")
+        ),
         (
             "ml.inf2.xlarge",
             "no training job runs on `ml.inf2.xlarge`: SageMaker offers it for inference only",

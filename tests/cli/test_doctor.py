@@ -31,7 +31,6 @@ HTML = {"Content-Type": "text/html"}
 NO_NCCL = "NCCL is not tested: smoke checks run on the CPU, through gloo"
 GPU_HINT = "install NVIDIA's driver if this machine has GPUs; otherwise test with `bake smoke --on`"
 
-
 HERE = EngineHost("172.17.0.1", "172.17.0.1", shares_files=True, same_kernel=True, free=10**12)
 
 
@@ -161,6 +160,16 @@ def test_other_platforms_are_emulated_or_not(reported: str, finding: DoctorCheck
 
     assert doctor.emulation_finding(ENGINE, client) == (finding,)
     assert doctor.emulation_finding(NO_ENGINE, client) == ()
+
+
+@pytest.mark.parametrize(("strict", "names"), [(False, "engine"), (True, "engine, GPUs")])
+def test_an_error_names_what_the_project_needs_or_everything_if_strict(strict: bool, names: str) -> None:
+    engine = DoctorCheck("engine", CheckState.MISSING, "none")
+    gpus = DoctorCheck("GPUs", CheckState.MISSING, "none", needed=False)
+
+    doctor.require_complete([gpus], strict=False)
+    with pytest.raises(EngineError, match=f"^missing: {names}$"):
+        doctor.require_complete([engine, gpus], strict=strict)
 
 
 def test_findings_of_a_builder() -> None:

@@ -551,20 +551,34 @@ def test_a_damaged_ledger_as_a_person_reads_it(tmp_path: Path, monkeypatch: pyte
 
 
 def test_release_notes_list_the_changes_since_the_release_before() -> None:
+    skipped = ReleasedCheck("gpu", "not tested")
     first = replace(
-        a_record(), checks=(ReleasedCheck("mpi_2x2", "passed"),), parts=(ReleasedComponent("a", "1", ""),)
+        a_record(),
+        checks=(ReleasedCheck("mpi_2x2", "passed"), skipped),
+        parts=(ReleasedComponent("a", "1", ""),),
+        revision="1" * 40,
     )
-    parts = (ReleasedComponent("a", "2", ""), ReleasedComponent("b", "1", ""))
-    uri = first.image_uri.replace(first.digest, OTHER)
-    second = replace(first, digest=OTHER, image_uri=uri, date="2026-11-21", parts=parts, bytes=600_000_000)
+    second = replace(
+        first,
+        digest=OTHER,
+        image_uri=first.image_uri.replace(first.digest, OTHER),
+        date="2026-11-21",
+        parts=(ReleasedComponent("a", "2", ""), ReleasedComponent("b", "1", "")),
+        checks=(ReleasedCheck("mpi_2x2", "passed"), replace(skipped, outcome="passed")),
+        bytes=600_000_000,
+        revision="2" * 40,
+    )
     candidate = replace(second, candidate=True, digest=DIGEST)
 
     assert tables.release_notes([replace(first, candidate=True)]) == ""
     assert tables.release_notes([first]) == (
         f"## mpi-cpu 2026-11-20\n\n`{first.image_uri}`\n\nFirst release, 595.0 MB.\n\n- a 1\n\n"
-        "Checks: mpi_2x2: passed.\n\n"
+        "Checks: 1 passed, `gpu` not tested.\n\n"
     )
     assert tables.release_notes([first, second, candidate]) == (
-        f"## mpi-cpu 2026-11-21\n\n`{uri}`\n\nChanges since 2026-11-20 (`{first.digest[:19]}`):\n\n"
-        "- a 1 → 2\n- b 1 added\n- size 595.0 MB → 600.0 MB\n\nChecks: mpi_2x2: passed.\n\n"
+        f"## mpi-cpu 2026-11-21\n\n`{second.image_uri}`\n\n"
+        f"Changes since 2026-11-20 (`{first.digest[:19]}`):\n\n"
+        "- a 1 → 2\n- b 1 added\n- size 595.0 MB → 600.0 MB\n- check gpu not tested → passed\n\n"
+        "Packages and recipe: `bake diff mpi-cpu --from 111111111111 --to 222222222222`.\n\n"
+        "Checks: 2 passed.\n\n"
     )

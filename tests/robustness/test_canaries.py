@@ -44,11 +44,11 @@ COMMANDS = (
     ("releases", "--json"),
     *(("estimator", "mpi-cpu", *TYPE, *ROLE, "--sdk", sdk) for sdk in ("v2", "v3", "boto3")),
     ("validate", "mpi-cpu", *TYPE, "--json"),
-    ("doctor",),
-    ("doctor", "--json"),
 )
 """Commands that succeed."""
 REFUSED = (
+    ("doctor",),
+    ("doctor", "--json"),
     ("build", "tool", "--download-only", "--to", "files"),
     ("releases", "--verify"),
     ("follow", "job", "--region", "eu-west-1"),

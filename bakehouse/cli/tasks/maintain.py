@@ -148,7 +148,7 @@ def security(
 
 @bake_task(
     help={
-        "strict": "exit with code 10 if something is missing",
+        "strict": "exit with code 10 if anything is missing, such as GPUs",
         "builder": "check these builders of buildx instead of this machine",
         "json": JSON,
     }
@@ -157,7 +157,8 @@ def doctor(context: Context, strict: bool = False, builder: str = "", json: bool
     """
     List what this machine lacks, and the features that need it.
 
-    `doctor` asks the engine, the project's registry, AWS, mirrors and package indexes.
+    `doctor` asks the engine, the project's registry, AWS, mirrors and package indexes. It exits with code 10
+    if something that the project needs is missing.
 
     bake doctor
     bake doctor --strict
@@ -170,8 +171,7 @@ def doctor(context: Context, strict: bool = False, builder: str = "", json: bool
     names = split(builder)
     findings = examination.examine_builders(names) if names else examination.examine(project.find(Path.cwd()))
     show(json_report.doctor(findings) if json else examination.text(findings))
-    if strict:
-        examination.require_complete(findings)
+    examination.require_complete(findings, strict=strict)
 
 
 @bake_task("action", help={"action": "`start`, `stop` or `status`; default: `status`", "json": JSON})
