@@ -17,6 +17,7 @@ from bakehouse.catalog.cache import Kept
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe
+from tests.support.ecr import moto_server
 from tests.support.trees import COMPONENTS, IMAGE, TEMPLATE, Tree
 
 pytest_plugins = ["tests.support.plugin", "tests.support.counts"]
@@ -89,6 +90,30 @@ def user_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(directory))
         yield directory / "bakehouse"
+
+
+@pytest.fixture
+def no_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process's environment without settings of AWS."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+
+
+@pytest.fixture(scope="session")
+def moto_port() -> Iterator[int]:
+    with moto_server() as port:
+        yield port
+
+
+@pytest.fixture
+def moto(no_aws: None, moto_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AWS without AWS, which boto3 in this process takes for AWS."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{moto_port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
 
 
 @pytest.fixture

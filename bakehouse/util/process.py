@@ -24,24 +24,17 @@ def running(
     *,
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    inherited: Collection[str] | None = None,
     stdin: int = subprocess.DEVNULL,
     stdout: int = subprocess.DEVNULL,
-    gently: bool = True,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program in its own process group with standard error piped, and stop it at the end.
 
-    Ctrl-C at the terminal does not reach it directly. A gentle stop gives it time to clean up. `inherited`
-    are the variables of this process that it gets in addition to `environment`; the default is all.
+    Ctrl-C at the terminal does not reach it directly. The stop gives it time to clean up.
     """
-    variables = with_environment(environment or {})
-    if inherited is not None:
-        kept = {*inherited, *(environment or {})}
-        variables = {name: value for name, value in variables.items() if name in kept}
     process = subprocess.Popen(
-        [*_dying_with_parent(gently), *command],
+        [*_dying_with_parent(), *command],
         cwd=cwd,
-        env=variables,
+        env=with_environment(environment or {}),
         stdin=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -50,7 +43,7 @@ def running(
     try:
         yield process
     finally:
-        _stop(process, gently)
+        _stop(process)
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe:
                 with contextlib.suppress(BrokenPipeError):
@@ -97,9 +90,9 @@ def with_environment(more: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **more}
 
 
-def _dying_with_parent(gently: bool) -> tuple[str, ...]:
+def _dying_with_parent() -> tuple[str, ...]:
     """Return a prefix that ends the program when this process is killed; empty without such a tool."""
-    return ("setpriv", "--pdeathsig", "TERM" if gently else "KILL", "--") if _has_setpriv() else ()
+    return ("setpriv", "--pdeathsig", "TERM", "--") if _has_setpriv() else ()
 
 
 @functools.cache
@@ -110,14 +103,13 @@ def _has_setpriv() -> bool:
     return subprocess.run(["setpriv", "--pdeathsig", "TERM", "true"], capture_output=True).returncode == 0
 
 
-def _stop(process: subprocess.Popen[bytes], gently: bool) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is not None:
         return
     try:
-        if gently:
-            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                os.killpg(process.pid, signal.SIGTERM)
-                process.wait(_GRACE_SECONDS)
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(_GRACE_SECONDS)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

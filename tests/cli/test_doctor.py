@@ -355,15 +355,6 @@ def test_no_aws_identity() -> None:
     )
 
 
-@pytest.fixture
-def no_aws(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-
-
 @pytest.mark.usefixtures("no_aws")
 def test_without_credentials_there_is_no_identity(tmp_path: Path) -> None:
     project = ProjectSettings(tmp_path, (), region="eu-west-1")

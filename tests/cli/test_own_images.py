@@ -1,7 +1,6 @@
 """A user's project: which images a task means, and how a recipe with mistakes is reported."""
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -256,6 +255,7 @@ def test_nothing_is_published_yet(project: Tree, capsys: pytest.CaptureFixture[s
     assert answer(capsys, "releases") == (0, "", message)
 
 
+@pytest.mark.usefixtures("no_aws")
 def test_a_release_asks_the_registry_before_it_builds(
     project: Tree, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,11 +264,6 @@ def test_a_release_asks_the_registry_before_it_builds(
 
     monkeypatch.setattr(publish, "build", build)
     monkeypatch.setattr(publish, "ensure_built", build)
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     host = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
     for task in ("release", "push"):
         code, _, errors = answer(capsys, task, "churn", "--registry", host)

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,6 @@ from bakehouse.fetch.s3 import S3Files
 from bakehouse.fetch.simple_index import JSON
 from bakehouse.fetch.sources import DownloadConfig, Offer, default_index, is_mirror
 from tests.support.apt_configuration import AptConfiguration
-from tests.support.ecr import moto_server
 from tests.support.errors import raised
 from tests.support.file_server import FileServer, required_file, serving
 
@@ -258,21 +256,8 @@ def test_apts_settings_win_over_the_environments() -> None:
     assert settings.certificates == (Path("/etc/company.pem"),)
 
 
-@pytest.fixture(scope="module")
-def moto() -> Iterator[int]:
-    with moto_server() as port:
-        yield port
-
-
 @pytest.fixture
-def bucket(moto: int, monkeypatch: pytest.MonkeyPatch) -> Any:
-    for name in os.environ:
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{moto}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+def bucket(moto: None) -> Any:
     client = boto3.client("s3", region_name="us-east-1")
     client.create_bucket(Bucket="our-mirror")
     return client

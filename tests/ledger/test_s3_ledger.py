@@ -26,27 +26,13 @@ from bakehouse.ledger.store import FileLedger, open_ledger
 from bakehouse.publish import preflight
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.release_copy import copy_releases
-from tests.support.ecr import moto_server
 from tests.support.errors import raised
 from tests.support.s3_ledgers import ADDRESS, BUCKET, REGION, numbered, team
 
 
-@pytest.fixture(scope="module")
-def moto() -> Iterator[int]:
-    with moto_server() as port:
-        yield port
-
-
 @pytest.fixture
-def s3(moto: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def s3(moto: None) -> Iterator[Any]:
     """An empty bucket, and this process's environment as on a machine with AWS credentials."""
-    for name in os.environ:
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{moto}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     client = boto3.client("s3", region_name=REGION)
     client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
     yield client

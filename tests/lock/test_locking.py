@@ -17,7 +17,7 @@ from bakehouse.plan.workspace import Workspace
 from tests.support.locked_debian import index
 from tests.support.requirements_locks import locked_heading
 from tests.support.trees import COMPONENTS, IMAGE, Tree
-from tests.support.wheels import wheel
+from tests.support.wheels import use_only, wheel
 
 TUNING = """\
 summary: Libraries for fine-tuning
@@ -44,13 +44,7 @@ def project(tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_ima
     wheel(wheels, "nvidia_cublas", "13.0")
     for version in ("1.0", "2.0", "3.0"):
         wheel(wheels, "shared", version)
-    for name, value in {
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(wheels),
-        "PIP_CONFIG_FILE": "/dev/null",
-        "UV_CACHE_DIR": str(tmp_path / "cache"),
-    }.items():
-        monkeypatch.setenv(name, value)
+    use_only(wheels, monkeypatch)
     # The files of these components do not exist
     monkeypatch.setattr(locking, "pin", lambda *_, **__: ())
     return tree

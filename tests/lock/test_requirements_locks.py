@@ -18,7 +18,7 @@ from bakehouse.lock.project_locks import check_python
 from bakehouse.resolve.resolver import Resolution, resolve
 from tests.support.errors import raised
 from tests.support.trees import Tree
-from tests.support.wheels import sha256, wheel
+from tests.support.wheels import sha256, use_only, wheel
 
 MATRIX = """\
 summary: Two Pythons
@@ -42,13 +42,7 @@ def with_bakehouse(empty: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         wheel(wheels, "other", version)
         for python in ("311", "312"):
             wheel(wheels, "native", version, tag=f"cp{python}-cp{python}-manylinux_2_17_x86_64")
-    for name, value in {
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(wheels),
-        "PIP_CONFIG_FILE": "/dev/null",
-        "UV_CACHE_DIR": str(tmp_path / "cache"),
-    }.items():
-        monkeypatch.setenv(name, value)
+    use_only(wheels, monkeypatch)
     monkeypatch.setattr(locking, "pin", lambda *_, **__: ())
     monkeypatch.setattr(apt_suite, "lock", lambda *_, **__: ())
     monkeypatch.setattr(apt_suite, "drift", lambda *_, **__: {})

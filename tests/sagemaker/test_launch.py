@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tarfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.snippets import snippet
 from bakehouse.ledger.releases import ReleaseRecord
-from bakehouse.plan.workspace import Workspace, open_workspace
+from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker import launch_report
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.follow import Pace
@@ -38,7 +38,7 @@ from tests.support.errors import raised
 from tests.support.programs import BAKE, bake, started
 from tests.support.proxy import Reply
 from tests.support.sagemaker_releases import DIGEST, ROLE, URI, put, released
-from tests.support.training_front import ACCOUNT, REGION, Played, TrainingFront, training_front
+from tests.support.training_front import ACCOUNT, REGION, Played, TrainingFront
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -46,22 +46,9 @@ ON_TWO = JobSpec(role=ROLE, instance_type="ml.c5.2xlarge", instance_count=2)
 SCRIPT = "print('training')\n"
 
 
-@pytest.fixture(scope="module")
-def catalogue() -> Workspace:
-    return open_workspace()
-
-
-@pytest.fixture(scope="module")
-def fronts() -> Iterator[TrainingFront]:
-    with training_front() as front:
-        yield front
-
-
 @pytest.fixture
-def aws(fronts: TrainingFront, monkeypatch: pytest.MonkeyPatch) -> TrainingFront:
+def aws(no_aws: None, fronts: TrainingFront, monkeypatch: pytest.MonkeyPatch) -> TrainingFront:
     """Set this process's environment to the fake SageMaker."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
     for name, value in fronts.environment.items():
         monkeypatch.setenv(name, value)
     fronts.sent.clear()

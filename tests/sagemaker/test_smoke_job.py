@@ -1,9 +1,8 @@
 """Smoke tests as training jobs, with moto behind a proxy that plays the job."""
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.ledger.store import open_ledger
 from bakehouse.pipeline.smoke import SmokeOptions, smoke_on_sagemaker
-from bakehouse.plan.workspace import Workspace, open_workspace, select
+from bakehouse.plan.workspace import Workspace, select
 from bakehouse.publish import promote
 from bakehouse.sagemaker import smoke_job
 from bakehouse.sagemaker.client import TrainingService
@@ -38,7 +37,7 @@ from tests.support.release_records import a_record
 from tests.support.remote_smoke import plan_of, run_of
 from tests.support.sagemaker_releases import DIGEST, HOST, ROLE, put
 from tests.support.signing_keys import make_key
-from tests.support.training_front import REGION, TrainingFront, training_front
+from tests.support.training_front import REGION, TrainingFront
 from tests.support.training_replay import channels_of, request_of, upload_model
 
 pytestmark = pytest.mark.timeout(120)
@@ -46,17 +45,6 @@ pytestmark = pytest.mark.timeout(120)
 URI = f"{HOST}/team/mpi-cpu@{DIGEST}"
 JOB = JobSpec(role=ROLE, instance_type="ml.c5.2xlarge", instance_count=1, max_run=3600, name="smoke-1")
 CHECK = ("train_success",)
-
-
-@pytest.fixture(scope="module")
-def catalogue() -> Workspace:
-    return open_workspace()
-
-
-@pytest.fixture(scope="module")
-def fronts() -> Iterator[TrainingFront]:
-    with training_front() as front:
-        yield front
 
 
 class Session:
@@ -128,11 +116,9 @@ def _now() -> int:
 
 @pytest.fixture
 def session(
-    catalogue: Workspace, tmp_path: Path, fronts: TrainingFront, monkeypatch: pytest.MonkeyPatch
+    no_aws: None, catalogue: Workspace, tmp_path: Path, fronts: TrainingFront, monkeypatch: pytest.MonkeyPatch
 ) -> Session:
     monkeypatch.setattr(promote, "content_in_registry", lambda *_: CONTENT)
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
     for name, value in fronts.environment.items():
         monkeypatch.setenv(name, value)
     for name in list(fronts.played):

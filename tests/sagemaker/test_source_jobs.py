@@ -10,13 +10,13 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import UsageError
 from bakehouse.jobs.snippets import snippet
-from bakehouse.plan.workspace import Workspace, open_workspace
+from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker.follow import Pace
 from bakehouse.sagemaker.launch import JobCallbacks, launch
 from tests.support.errors import raised
 from tests.support.sagemaker_releases import put
 from tests.support.source_jobs import SOURCE_JOBS, launcher_of, resources_of
-from tests.support.training_front import TrainingFront, training_front
+from tests.support.training_front import TrainingFront
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -24,22 +24,11 @@ IN_V3 = [name for name, job in SOURCE_JOBS.items() if not job.not_in_v3]
 NOT_IN_V3 = [name for name, job in SOURCE_JOBS.items() if job.not_in_v3]
 
 
-@pytest.fixture(scope="module")
-def catalogue() -> Workspace:
-    return open_workspace()
-
-
-@pytest.fixture(scope="module")
-def front() -> Iterator[TrainingFront]:
-    with training_front() as front:
-        yield front
-
-
 @pytest.fixture
-def aws(front: TrainingFront, monkeypatch: pytest.MonkeyPatch) -> TrainingFront:
-    for name, value in front.environment.items():
+def aws(fronts: TrainingFront, monkeypatch: pytest.MonkeyPatch) -> TrainingFront:
+    for name, value in fronts.environment.items():
         monkeypatch.setenv(name, value)
-    return front
+    return fronts
 
 
 @pytest.fixture

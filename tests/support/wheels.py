@@ -6,6 +6,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 
 def wheel(
     directory: Path,
@@ -33,6 +35,14 @@ def wheel(
         for file, text in contents.items():
             archive.writestr(zipfile.ZipInfo(file), text)
     return path
+
+
+def use_only(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pip and uv know these packages alone."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("UV_CACHE_DIR", str(wheels.parent / "cache"))
 
 
 def sha256(path: Path) -> str:

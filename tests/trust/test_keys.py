@@ -2,7 +2,6 @@
 
 import hashlib
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from bakehouse.errors import Diagnostic, PublishError, TrustError
 from bakehouse.trust import keys
 from bakehouse.trust.keys import KMS, PASSPHRASE, KmsSigner, open_signer, read_public_key
-from tests.support.ecr import moto_server
 from tests.support.errors import raised
 from tests.support.signing_keys import make_key
 
@@ -137,14 +135,8 @@ def test_the_representation_of_a_signer_has_no_key(tmp_path: Path, monkeypatch: 
     assert repr(make_key(tmp_path, "signing").signer) == "PemSigner(name='signing.pem')"
 
 
-@pytest.fixture(scope="module")
-def moto() -> Iterator[int]:
-    with moto_server() as port:
-        yield port
-
-
 @pytest.fixture
-def kms(moto: int, monkeypatch: pytest.MonkeyPatch) -> Any:
+def kms(moto: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     """KMS of moto."""
     import boto3  # type: ignore[import-untyped]
     from moto.kms.utils import ECDSAPrivateKey
@@ -155,11 +147,6 @@ def kms(moto: int, monkeypatch: pytest.MonkeyPatch) -> Any:
         return bytes(self.private_key.sign(message, ec.ECDSA(Prehashed(SHA256()))))
 
     monkeypatch.setattr(ECDSAPrivateKey, "sign", sign)
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{moto}")
     return boto3.client("kms", region_name=REGION)
 
 

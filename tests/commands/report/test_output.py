@@ -1,6 +1,5 @@
 """Destinations of the page: a directory and S3 as moto plays it."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 
 from bakehouse.commands.report import output
 from bakehouse.errors import Diagnostic, PublishError, UsageError
-from tests.support.ecr import moto_server
 from tests.support.errors import raised
 
 PAGE = b"<!DOCTYPE html>"
@@ -18,21 +16,13 @@ REGION = "eu-west-1"
 
 
 @pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    for name in os.environ:
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    with moto_server() as port:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-        monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
-        client = boto3.client("s3", region_name=REGION)
-        client.create_bucket(Bucket="our-bucket", CreateBucketConfiguration={"LocationConstraint": REGION})
-        yield client
-        for entry in client.list_objects_v2(Bucket="our-bucket").get("Contents", ()):
-            client.delete_object(Bucket="our-bucket", Key=entry["Key"])
-        client.delete_bucket(Bucket="our-bucket")
+def s3(moto: None) -> Iterator[Any]:
+    client = boto3.client("s3", region_name=REGION)
+    client.create_bucket(Bucket="our-bucket", CreateBucketConfiguration={"LocationConstraint": REGION})
+    yield client
+    for entry in client.list_objects_v2(Bucket="our-bucket").get("Contents", ()):
+        client.delete_object(Bucket="our-bucket", Key=entry["Key"])
+    client.delete_bucket(Bucket="our-bucket")
 
 
 def test_a_directory_gets_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
