@@ -307,10 +307,3 @@ def test_a_push_benchmark_that_is_interrupted_leaves_no_image(
     commands = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
     [name] = [command[command.index("--tag") + 1] for command in commands if command[0] == "build"]
     assert ["image", "rm", "--force", name] in commands
-
-
-def test_the_page_lists_the_tests_of_campaigns() -> None:
-    page = (HOME / "docs/explanation/benchmarks.md").read_text()
-
-    for name, tests in CAMPAIGNS.items():
-        assert f"| `{name}.py` | {', '.join(f'`{path}`' for path in tests)} |" in page

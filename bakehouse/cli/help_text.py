@@ -85,11 +85,12 @@ def _commands(tasks: Sequence[BakeTask], width: int = 0) -> list[str]:
 
 
 def command_help(task: BakeTask) -> str:
-    """Return the usage, description, examples and options of a command, those in the examples first."""
-    description, examples = _parts(task)
-    lines = [f"Usage: {usage(task)}", "", *description]
+    """Return the usage, summary, examples, description and options, those in the examples first."""
+    (summary, *description), examples = _parts(task)
+    lines = [f"Usage: {usage(task)}", "", summary]
     if examples:
         lines += ["", "Examples:", *(f"  {line}" for line in examples)]
+    lines += description
     arguments = [(PLACEHOLDERS[name].strip("[]."), task.texts[name]) for name in task.arguments]
     if arguments:
         lines += ["", "Arguments:", *_rows(arguments)]

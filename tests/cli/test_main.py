@@ -408,6 +408,18 @@ def test_errors_of_the_machine_are_reported_without_a_traceback(
     )
 
 
+def test_an_interrupt_ends_with_130_and_one_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(words: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "_run", interrupt)
+
+    assert main.run(["list"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def examples(task: BakeTask) -> list[list[str]]:
     """Return the words of each example in a task's help."""
     text = (task.function.__doc__ or "").replace("\\\n", " ")

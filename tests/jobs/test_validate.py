@@ -1035,8 +1035,17 @@ def test_an_instance_that_a_component_does_not_support() -> None:
 
 def listed(listed_rules: Iterable[Rule]) -> str:
     rows = "".join(f"| `{rule.name}` | {rule.beyond} | {rule.source} |\n" for rule in listed_rules)
-    rows = rows.replace("SageMaker rejects the job after the code is uploaded", "rejected late")
-    return rows.replace("docs.aws.amazon.com/sagemaker/latest/dg/", "")
+    for text, short in (
+        ("SageMaker rejects the job after the code is uploaded", "rejected late"),
+        ("docs.aws.amazon.com/sagemaker/latest/dg/", ""),
+        ("botocore 1.44.5, documentation of ", "botocore: "),
+        ("the API's model in botocore 1.44.5", "botocore"),
+        ("sagemaker 2.257.7: ", "v2: "),
+        ("sagemaker-train 1.27.0: ", "v3: "),
+        ("sagemaker-training 5.1.4: ", "toolkit: "),
+    ):
+        rows = rows.replace(text, short)
+    return rows
 
 
 def test_the_docs_list_the_rules_that_the_sdk_lacks() -> None:
