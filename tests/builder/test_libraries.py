@@ -17,6 +17,7 @@ from bakehouse.builder import verify
 from tests.support.errors import raised
 
 PACKAGES = "/opt/venv/lib/python3.12/site-packages"
+ONE_OPTIONAL = "files: 1; libraries that they need: 1; optional plugins without theirs: 1"
 SYSTEM = "/usr/lib/x86_64-linux-gnu"
 PLUGIN = "/opt/amazon/ofi-nccl/lib"
 FACTS = json.loads(verify._FACTS.read_bytes())
@@ -289,9 +290,7 @@ def test_nvshmem_for_a_newer_libfabric(files: Files) -> None:
         "nvshmem_transport_libfabric.so.4 for this one"
     )
     (files.root / fabric.lstrip("/")).unlink()
-    assert files.check("each_library_finds_its_libraries") == (
-        "files: 1; libraries that they need: 1; optional plugins without theirs: 1"
-    )
+    assert files.check("each_library_finds_its_libraries") == ONE_OPTIONAL
     assert files.check("symbol_versions_are_defined")
 
 
@@ -302,9 +301,7 @@ def test_numba_without_a_threading_layer(layer: str, needed: str, files: Files) 
     files.library(pool, "int f(void); int g(void) { return f(); }", (library,))
     (files.root / library.lstrip("/")).unlink()
 
-    assert files.check("each_library_finds_its_libraries") == (
-        "files: 1; libraries that they need: 1; optional plugins without theirs: 1"
-    )
+    assert files.check("each_library_finds_its_libraries") == ONE_OPTIONAL
 
 
 def test_torchaudio_without_ffmpeg(files: Files) -> None:
@@ -315,9 +312,7 @@ def test_torchaudio_without_ffmpeg(files: Files) -> None:
     )
     assert files.check("each_library_finds_its_libraries")
     (files.root / codec.lstrip("/")).unlink()
-    assert files.check("each_library_finds_its_libraries") == (
-        "files: 1; libraries that they need: 1; optional plugins without theirs: 1"
-    )
+    assert files.check("each_library_finds_its_libraries") == ONE_OPTIONAL
 
 
 def test_an_error_of_nvshmem_that_no_file_shows(files: Files) -> None:

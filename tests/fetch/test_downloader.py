@@ -5,8 +5,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -226,6 +226,24 @@ def test_a_very_slow_source_is_reported_if_it_is_the_only_one(
     assert re.fullmatch(r"sent \d+ bytes in [\d.]+ s: too slow", reason)
 
 
+def failures_of_files(
+    directory: Path,
+    source: Callable[[int, str], AbstractContextManager[SourceResponse]],
+    count: int,
+    patience: float,
+) -> set[tuple[tuple[str, str], ...]]:
+    """Return the failures of files that one source has."""
+    local = LocalMirrors([], HashCache(directory / "hashes.json"))
+    offers = [Offer("mirror", "there", source)]
+    with Fetcher(
+        FileCache(directory / "store", print), local, offers=lambda _: offers, patience=patience
+    ) as fetcher:
+        transfers = [fetcher.ask(required_file(bytes([number]), f"{number}.whl")) for number in range(count)]
+        for transfer in transfers:
+            transfer.done.wait()
+    return {transfer.failure.failures for transfer in transfers if isinstance(transfer.failure, MissingError)}
+
+
 def test_many_unavailable_files_take_as_long_as_one(
     machine: Fetching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,17 +259,8 @@ def test_many_unavailable_files_take_as_long_as_one(
         raise SourceError(reason, Fault.SILENT)
         yield
 
-    store = FileCache(machine.directory / "store", print)
-    local = LocalMirrors([], HashCache(machine.directory / "hashes.json"))
-    offers = [Offer("mirror", "there", silent)]
-    with Fetcher(store, local, offers=lambda _: offers, patience=0.5) as fetcher:
-        transfers = [fetcher.ask(required_file(bytes([number]), f"{number}.whl")) for number in range(20)]
-        for transfer in transfers:
-            transfer.done.wait()
+    assert failures_of_files(machine.directory, silent, 20, 0.5) == {(("mirror", "silent"),)}
     assert 0 < len(starts) < 5
-    assert {
-        transfer.failure.failures for transfer in transfers if isinstance(transfer.failure, MissingError)
-    } == {(("mirror", "silent"),)}
 
 
 def test_sources_that_answer_are_all_asked_however_long_that_takes(
@@ -266,16 +275,8 @@ def test_sources_that_answer_are_all_asked_however_long_that_takes(
         raise SourceError(reason)
         yield
 
-    store = FileCache(machine.directory / "store", print)
-    local = LocalMirrors([], HashCache(machine.directory / "hashes.json"))
-    offers = [Offer("mirror", "there", without)]
-    with Fetcher(store, local, offers=lambda _: offers, patience=2.0) as fetcher:
-        transfers = [fetcher.ask(required_file(bytes([number]), f"{number}.whl")) for number in range(7)]
-        for transfer in transfers:
-            transfer.done.wait()
-    assert {
-        transfer.failure.failures for transfer in transfers if isinstance(transfer.failure, MissingError)
-    } == {(("mirror", "does not have the file"),)}
+    failures = failures_of_files(machine.directory, without, 7, 2.0)
+    assert failures == {(("mirror", "does not have the file"),)}
 
 
 def test_a_damaged_file_is_removed_reported_and_fetched_again(

@@ -83,18 +83,12 @@ def test_an_exemption_must_name_a_requirement(required: Tree) -> None:
 def test_an_exemption_needs_a_reason(required: Tree) -> None:
     required.image(IMAGE + 'requirements: own.txt\nuntested_imports: {six: ""}\n')
 
-    assert messages(required) == [
-        (
-            "`six` in `untested_imports` has no reason",
-            "six",
-            "write it: `untested_imports: {six: needs a GPU}`",
-        )
-    ]
+    hint = "write it: `untested_imports: {six: needs a GPU}`"
+    assert messages(required) == [("`six` in `untested_imports` has no reason", "six", hint)]
 
 
 def test_an_exemption_without_requirements_is_a_mistake(required: Tree) -> None:
     required.image(IMAGE + "untested_imports: {six: needs a GPU}\n")
 
-    assert messages(required) == [
-        ("`untested_imports` names `six`, which the requirements do not", "six", "remove it")
-    ]
+    message = "`untested_imports` names `six`, which the requirements do not"
+    assert messages(required) == [(message, "six", "remove it")]

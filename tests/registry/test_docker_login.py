@@ -28,25 +28,15 @@ def test_a_login_is_found_in_dockers_file(configured: Path) -> None:
     assert docker_login("another.example.com") is None
 
 
-def test_a_login_is_found_through_dockers_helper(
-    configured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    helper = tmp_path / "docker-credential-test"
-    helper.write_text('#!/bin/sh\necho \'{"Username": "ci", "Secret": "hunter2"}\'\n')
-    helper.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    configured.write_text(json.dumps({"credHelpers": {HOST: "test"}}))
+def test_a_login_is_found_through_dockers_helper(configured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_helper(configured.parent, '{"Username": "ci", "Secret": "hunter2"}', monkeypatch)
     assert docker_login(HOST) == Credentials("ci", "hunter2")
 
 
 def test_a_failing_helper_is_reported_without_its_output(
-    configured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configured: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    helper = tmp_path / "docker-credential-test"
-    helper.write_text("#!/bin/sh\necho hunter2\nexit 1\n")
-    helper.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    configured.write_text(json.dumps({"credHelpers": {HOST: "test"}}))
+    use_helper(configured.parent, "hunter2", monkeypatch, code=1)
     assert raised(RegistryAuthError, docker_login, HOST).diagnostics == (
         Diagnostic(
             f"cannot read docker's login for `{HOST}`: its credential helper is missing or failed",
@@ -55,9 +45,9 @@ def test_a_failing_helper_is_reported_without_its_output(
     )
 
 
-def use_helper(directory: Path, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def use_helper(directory: Path, output: str, monkeypatch: pytest.MonkeyPatch, code: int = 0) -> None:
     helper = directory / "docker-credential-test"
-    helper.write_text(f"#!/bin/sh\necho '{output}'\n")
+    helper.write_text(f"#!/bin/sh\necho '{output}'\nexit {code}\n")
     helper.chmod(0o755)
     monkeypatch.setenv("PATH", str(directory), prepend=":")
     (directory / "config.json").write_text(json.dumps({"credHelpers": {HOST: "test"}}))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bakehouse.cli.tasks import job_arguments
 from bakehouse.cli.tasks.declare import (
@@ -20,9 +19,6 @@ from bakehouse.cli.tasks.declare import (
     split,
 )
 from bakehouse.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 _REGISTRY = "`local`, `ecr`, HOST/PREFIX or a registry of the settings; default: the project's registry"
 _CREATE = "create missing ECR repositories"
