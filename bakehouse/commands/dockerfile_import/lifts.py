@@ -5,18 +5,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
+from bakehouse.catalog.requirements_file import PYTORCH_INDEX
 from bakehouse.catalog.system_packages import APT_PACKAGE
 from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry
+from bakehouse.commands.dockerfile_import.declarations import (
+    conda_specifier,
+    is_public_channel,
+    normal_name,
+    read_list,
+)
 from bakehouse.commands.dockerfile_import.index import ComponentSource, ReverseIndex, version_in
 from bakehouse.commands.dockerfile_import.installs import Install, names
 from bakehouse.commands.dockerfile_import.proposal import Proposal, Wish
 from bakehouse.errors import RecipeError
 from bakehouse.util.files import is_file, read_text
-from bakehouse.util.yaml_reader import Mapping, Scalar, Sequence, load
+from bakehouse.util.yaml_reader import Mapping, Node, Scalar, Sequence, load
 
 _BAKEHOUSE_PIP = "Bakehouse installs locked packages with its own pip"
 _BAKEHOUSE_APT = "Bakehouse installs distribution packages itself and keeps no lists"
@@ -28,7 +36,7 @@ _PYTHON_PACKAGE = re.compile(
 )
 _URL = re.compile(r"https?://|ftp://|git@|git\+|git://|ssh://")
 _LOGIN = re.compile(r"\w[\w+]*://(?!git@)[^/]*@")
-_CONDA = re.compile(r"(?:[\w-]+::)?([\w.-]+?)\s*(?:(==?|>=|<=|<|>)\s*([\w.*]+)(?:=\S+)?)?")
+_CONDA = re.compile(r"(?:([\w./-]+)::)?([\w.-]+)\s*([=<>!~\d*].*)?")
 _CONDA_PYTORCH = names("conda_pytorch")
 _INDEXES = ("-i", "-f", "--find-links", "--index", "--default-index", "--index-url", "--extra-index-url")
 LEVELS = {"apt": 1, "dnf": 1, "pip": 2, "conda": 2}
@@ -56,6 +64,8 @@ class Lifter:
         self._proposal = proposal
         self._index = index
         self._context = context
+        self.sources: dict[str, str] = {}
+        """Sources of packages of a repository that must not come from the public index."""
 
     def plan(self, install: Install, directory: PurePosixPath, variables: set[str]) -> Lift | str:
         """Return the content for an installation, or why a recipe cannot express it."""
@@ -131,8 +141,7 @@ class Lifter:
             return "a recipe has no environments of conda"
         if any(name not in ("--file", "-f") for name, _ in install.options) or install.values("--file", "-f"):
             return f"a recipe has no option {install.options[0][0]} of conda"
-        specifiers = [_CONDA.fullmatch(package) for package in install.packages]
-        if not all(specifiers):
+        if not all(map(_conda_parts, install.packages)):
             return "Bakehouse does not know how conda selects such packages"
 
         def apply(entry: InstructionEntry) -> None:
@@ -142,32 +151,39 @@ class Lifter:
 
         return Lift("conda", apply)
 
-    def conda_package(self, package: str, entry: InstructionEntry, line: int = 0) -> bool:
-        """Add a package of conda as a component or a requirement; return whether it is one of these."""
-        match = _CONDA.fullmatch(package)
-        if match is None:
+    def conda_package(self, package: str, entry: InstructionEntry, line: int = 0, own: str = "") -> bool:
+        """Add a package of conda as a component or a requirement; return whether it is one of these.
+
+        `own` is a channel that may have another package of this name than the index.
+        """
+        parts = _conda_parts(package)
+        if parts is None:
             return False
-        name, operator, version = match[1].lower(), match[2] or "", match[3] or ""
+        channel, name, specifier = parts
         text, spot = f"conda install {package}", line or entry.line
+        exact = re.match(r"==(\d+(?:\.\d+)*)", specifier)
+        own = channel if channel and not is_public_channel(channel) else own
+        source = self.sources.get(name) or (f"the channel {own}" if own else "")
+        components = ("pytorch",) if name in _CONDA_PYTORCH else self._index.find_pip(name)
         if name == "python":
-            if version:
-                self.python(".".join(version.split(".")[:2]), entry)
+            if exact:
+                self.python(".".join(exact[1].split(".")[:2]), entry)
+            elif specifier:
+                self._proposal.wish(Wish((name,), specifier, "", spot, text, [entry]))
+        elif source and (source.startswith("a ") or not components):
+            entry.check(f"not in the recipe: `{name}`, whose source is {source}", package, spot)
         elif name in _CONDA_PYTORCH:
             form = _CONDA_PYTORCH[name]
+            version = exact[1] if exact else ""
             variant = form.format("".join(version.split(".")[:2])) if version or name == "cpuonly" else ""
-            exact = f"=={version}" + ("" if version.count(".") > 1 else ".*")
-            asked = exact if not form and version else ""
-            self._proposal.wish(Wish(("pytorch",), asked, variant, spot, text, [entry]))
-        elif components := self._index.find_pip(name):
-            asked = f"=={version}" if operator.startswith("=") and version else ""
+            asked = "" if form else re.sub(r"^(==\d+\.\d+\.\d+)\.\*$", r"\1", specifier)
+            self._proposal.wish(Wish(components, asked, variant, spot, text, [entry]))
+        elif components:
+            asked = re.sub(r"^(==[\d.]+)\.\*$", r"\1", specifier)
             self._proposal.wish(Wish(components, asked, "", spot, text, [entry]))
-        elif name in ("conda", "pip", "setuptools", "wheel", "conda-build", "mamba", "nomkl"):
-            pass
-        else:
-            exact = f"=={version}" + (".*" if operator == "=" and not version.endswith("*") else "")
-            line_of = name + (exact if operator.startswith("=") else f"{operator}{version}")
-            self._proposal.requirements.setdefault(line_of, entry)
-            reason = "the requirements have the package of the same name of the index, not that of conda"
+        elif name not in ("conda", "pip", "setuptools", "wheel", "conda-build", "mamba", "nomkl"):
+            self._proposal.requirements.setdefault(name + specifier, entry)
+            reason = f"the requirements have `{name}` of the index, not that of conda"
             entry.check(reason, text, spot)
         return True
 
@@ -179,23 +195,35 @@ class Lifter:
             entry.check(f"not known: {source} is not YAML")
             return
         pairs = {key.text: value for key, value in node.entries} if isinstance(node, Mapping) else {}
-        given = pairs.get("dependencies")
+        if isinstance(variables := pairs.get("variables"), Mapping):
+            names_ = ", ".join(key.text for key, _ in variables.entries)
+            entry.check(f"not in the recipe: variables {names_}; add them to `environment`")
+        given, channels = pairs.get("dependencies"), pairs.get("channels")
+        texts = [item.text for item in _scalars(channels)]
+        own = next((text for text in texts if not is_public_channel(text)), "")
         for item in given.items if isinstance(given, Sequence) else ():
-            if isinstance(item, Scalar) and not self.conda_package(item.text, entry):
+            if isinstance(item, Scalar) and not self.conda_package(item.text, entry, own=own):
                 entry.check("add the package to the requirements: its form is not known", item.text)
             for key, value in item.entries if isinstance(item, Mapping) else ():
-                lines = value.items if key.text == "pip" and isinstance(value, Sequence) else ()
-                for line in lines:
-                    if isinstance(line, Scalar):
-                        self._environment_line(line.text, source, entry)
+                if key.text != "pip":
+                    entry.check(f"not read: the packages of `{key.text}`")
+                else:
+                    self._pip_of_environment([line.text for line in _scalars(value)], source, entry)
 
-    def _environment_line(self, line: str, source: str, entry: InstructionEntry) -> None:
-        if match := re.match(r"-r\s+(\S+)", line):
-            self.add_file(str(PurePosixPath(source).parent / match[1]), entry)
-        elif line.startswith("-"):
-            entry.check("not in the recipe: the lock reads indexes from pip's configuration", line)
-        elif reason := self.pip_line(line, entry):
-            entry.check(reason, line)
+    def _pip_of_environment(self, lines: list[str], source: str, entry: InstructionEntry) -> None:
+        options = [re.fullmatch(r"(?:-i|--(?:extra-)?index-url)[\s=]+(\S+)", line) for line in lines]
+        own = next((match[1] for match in options if match and not PYTORCH_INDEX.fullmatch(match[1])), "")
+        for line in lines:
+            if own and (name := normal_name(line)):
+                self.sources.setdefault(name, f"the index {urlsplit(own).hostname}")
+            if match := re.match(r"-r\s+(\S+)", line):
+                self.add_file(str(PurePosixPath(source).parent / match[1]), entry)
+            elif re.match(r"-e|--editable", line):
+                entry.check("not in the recipe: `-e` names a directory", line)
+            elif line.startswith("-"):
+                entry.check("not in the recipe: the lock reads indexes from pip's configuration", line)
+            elif reason := self.pip_line(line, entry):
+                entry.check(reason, line)
 
     def python(self, version: str, entry: InstructionEntry) -> None:
         """Add Python in a version."""
@@ -310,6 +338,10 @@ class Lifter:
     def _requirement(self, requirement: Requirement, text: str, index: str, entry: InstructionEntry) -> None:
         name, specifier = str(canonicalize_name(requirement.name)), str(requirement.specifier)
         components = self._index.find_pip(name)
+        source = self.sources.get(name, "")
+        if source and (source.startswith("a ") or not components):
+            entry.check(f"not in the recipe: `{name}`, whose source is {source}", text)
+            return
         if not components:
             if name not in _INSTALLERS:
                 self._proposal.requirements.setdefault(text, entry)
@@ -346,11 +378,18 @@ class Lifter:
         files = self._proposal.constraint_files if is_constraint else self._proposal.requirement_files
         if source in files:
             return
-        files[source] = entry
         if not is_constraint and not source.endswith((".lock", ".toml")):
-            self._read_requirements(source, entry)
+            self.read_requirements(source, entry)
+            lines = read_list(self._context / source).requirements if self.sources else ()
+            foreign = {normal_name(line) for line in lines} & self.sources.keys()
+            for name in sorted(foreign):
+                reason = f"{source} has `{name}`, whose source is {self.sources[name]}"
+                entry.check(f"not in the recipe: {reason}", source)
+            if foreign:
+                return
+        files[source] = entry
 
-    def _read_requirements(self, source: str, entry: InstructionEntry) -> None:
+    def read_requirements(self, source: str, entry: InstructionEntry) -> None:
         """Add the components that a requirements file names; list its options."""
         index = ""
         for number, row in enumerate(read_text(self._context / source, errors="replace").splitlines(), 1):
@@ -359,6 +398,8 @@ class Lifter:
                 if "index" in option[1] and "pytorch.org" in (option[2] or ""):
                     index = option[2]
                 reason = "remove the option: `bake lock` reads indexes from pip's configuration"
+                if option[1] in ("-e", "--editable"):
+                    reason = "remove the line: a lock has no packages of local directories"
                 entry.check(reason, f"{source}:{number}: {row.strip()}")
                 continue
             match = re.match(r"\s*([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([=<>!~][^;#]*)?", row)
@@ -369,6 +410,17 @@ class Lifter:
                 text = f"{source}:{number}"
                 wish = Wish(components, specifier, variant, entry.line, text, [entry], row.strip())
                 self._proposal.wish(wish)
+
+
+def _conda_parts(package: str) -> tuple[str, str, str] | None:
+    """Return channel, name and pip's specifier of a package of conda; None for other forms."""
+    match = _CONDA.fullmatch(package.strip())
+    specifier = conda_specifier(match[3] or "*") if match else None
+    return (match[1] or "", match[2].lower(), specifier) if match and specifier is not None else None
+
+
+def _scalars(node: Node | None) -> list[Scalar]:
+    return [item for item in node.items if isinstance(item, Scalar)] if isinstance(node, Sequence) else []
 
 
 def _variant(specifier: str, index: str) -> tuple[str, str]:

@@ -100,7 +100,8 @@ class Proposal:
             return wish
         if wish.specifier and first.specifier and wish.specifier != first.specifier:
             for entry in wish.entries:
-                entry.check(f"line {first.line} selects {wish.name} {first.specifier}", wish.text, wish.line)
+                place = f"line {first.line}" if first.line else first.entries[0].text
+                entry.check(f"{place} selects {wish.name} {first.specifier}", wish.text, wish.line)
             return first
         first.specifier = first.specifier or wish.specifier
         first.variant = first.variant or wish.variant

@@ -2,12 +2,20 @@
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.commands.dockerfile_import.choose import select, settle
 from bakehouse.commands.dockerfile_import.repository import look
+
+
+def notebook(*lines: str) -> str:
+    return json.dumps({"cells": [{"cell_type": "code", "source": [f"{line}\n" for line in lines]}]})
+
 
 PROJECT = """\
 [project]
@@ -32,11 +40,52 @@ dependencies:
 - conda-forge::x==1=py_0
 - pip: [transformers==4.46.0, -i https://x.example, -r more.txt]
 """
+SETUP = (
+    "NEEDS = ['tensorflow==2.19.0', 'pandas>=2']\nsetup(python_requires='>=3.10', install_requires=NEEDS)\n"
+)
+CONFIG = "[options]\ninstall_requires =\n  torch==2.9.1\n  numpy  # arrays\n"
+PIPFILE = (
+    "[packages]\ntorch = '==2.9.1'\ntqdm = '*'\nown = {path = '.'}\n[requires]\npython_version = '3.11'\n"
+)
+PIXI = """\
+[dependencies]
+python = "3.11.*"
+pytorch = "2.9.*"
+pandas = ">=2,<3"
+[pypi-dependencies]
+tqdm = "*"
+own = {path = "."}
+"""
+DYNAMIC = """\
+[project]
+name = "x"
+dynamic = ["dependencies"]
+[tool.setuptools.dynamic]
+dependencies = {file = "deps.txt"}
+"""
+OWN_SOURCES = {
+    "pyproject.toml": "[project]\ndependencies = ['own']\n[tool.uv.sources]\nown = {workspace = true}\n",
+    "Pipfile": "[packages]\ntqdm = '*'\nown = {git = 'https://git.example/own'}\n",
+    "pixi.toml": "[dependencies]\nown = {version = '*', channel = 'team'}\n[pypi-dependencies]\ntqdm = '*'\n",
+    "own/pyproject.toml": "[tool.poetry]\nname = 'own'\n[tool.poetry.dependencies]\ntqdm = '1'\n",
+    "b/pyproject.toml": "[tool.poetry.dependencies]\nown = {version = '1', source = 'team'}\n",
+    "c/pyproject.toml": "[project]\ndependencies = ['own']\n[[tool.uv.index]]\nurl = 'https://i.example'\n",
+}
+"""Files that give `own` a source other than the public index."""
+OTHERS = {
+    "requirements.txt": "tqdm\nOwn>=1\n",
+    "requirements/base.txt": "own[x]\n",
+    "environment.yml": "dependencies: [own, pip: [own==1, tqdm]]\n",
+    "setup.py": "setup(install_requires=['own', 'tqdm'])\n",
+    "setup.cfg": "[options]\ninstall_requires = own\n",
+    "poetry.lock": "",
+    "tox.ini": "",
+    "a.ipynb": notebook("import own, tqdm"),
+    "train.sh": "",
+    "main.py": "import own",
+    "runtime.txt": "python-3.12.1",
+}
 UV = 'version = 1\n[[package]]\nname = "torch"\nversion = "2.9.1"\n'
-
-
-def notebook(*lines: str) -> str:
-    return json.dumps({"cells": [{"cell_type": "code", "source": [f"{line}\n" for line in lines]}]})
 
 
 @pytest.mark.parametrize(
@@ -51,7 +100,7 @@ def notebook(*lines: str) -> str:
          (".", "train.py")),
         ({"pyproject.toml": PROJECT, "uv.lock": UV}, BOTH, ["uv.lock"], None),
         ({"environment.yml": CONDA, "more.txt": "tqdm\n"}, {"pytorch": "2.5.1", "python": "3.10"},
-         ["more.txt", "numpy==1.26.*", "x==1", "transformers==4.46.0"], None),
+         ["more.txt", "numpy==1.26.*", "x==1"], None),
         ({"train_model.py": "import os, cv2, torch, mine", "mine.py": ""}, {"pytorch": "*"},
          ["opencv-python-headless"], (".", "train_model.py")),
         ({"p/train.py": "from p import x", "p/x.py": "", "p/__init__.py": ""}, {}, [], (".", "p/train.py")),
@@ -59,6 +108,19 @@ def notebook(*lines: str) -> str:
          ["tqdm[x]>=0.5.1,<0.6"], None),
         ({".python-version": "3.12\n"}, {"python": "3.12"}, [], None),
         ({}, {}, [], None),
+        ({"setup.py": SETUP, "train.py": "import tensorflow"}, {"tensorflow": "2.19.1", "python": ">=3.10"},
+         ["pandas>=2"], (".", "train.py")),
+        ({"setup.cfg": CONFIG, "setup.py": "setup()"}, {"pytorch": "2.9.1"}, ["numpy"], None),
+        ({"Pipfile": PIPFILE}, {"pytorch": "2.9.1", "python": "3.11"}, ["tqdm"], None),
+        ({"pixi.toml": PIXI}, {"pytorch": "2.9", "python": "3.11"}, ["tqdm", "pandas>=2,<3"], None),
+        ({"pyproject.toml": DYNAMIC, "deps.txt": "torch==2.9.1"}, {"pytorch": "2.9.1"}, ["deps.txt"], None),
+        ({"a/train.py": "", "a/requirements.txt": "torch==2.9.1", TEXT: "tensorflow"}, {"pytorch": "2.9.1"},
+         ["a/requirements.txt"], ("a", "train.py")),
+        ({"environment.yml": "dependencies: ['python>=3.11', 'pytorch>=2.8,<2.10']"},
+         {"pytorch": ">=2.8,<2.10", "python": ">=3.11"}, [], None),
+        ({"x.ipynb": notebook("import torch, pandas, own")}, {"pytorch": "*"}, ["pandas"], None),
+        ({"Pipfile": "[packages]\nscikit-learn = '*'", "train.py": "import sklearn"}, {}, ["scikit-learn"],
+         (".", "train.py")),
     ],
 )  # fmt: skip
 def test_a_recipe_has_what_the_repository_asks_for(
@@ -93,7 +155,33 @@ def test_a_recipe_has_what_the_repository_asks_for(
          ("requirements-dev.txt", "not in the recipe: packages for development")),
         ({"docker/Dockerfile": "FROM x"},
          ("docker/Dockerfile", "not read: `bake init --from-dockerfile docker/Dockerfile` translates it")),
-        ({"setup.py": ""}, ("setup.py", "not read: write its dependencies into a requirements file")),
+        ({"setup.py": ""}, ("setup.py", "it declares no packages")),
+        ({"setup.py": "setup(install_requires=read())", "train.py": "import torch"},
+         ("setup.py", "not read: `install_requires` is computed; "
+          "write the dependencies into a requirements file")),
+        ({"setup.py": "setup(install_requires=read())", "train.py": "import torch"},
+         ("train.py", "`code`; the version of pytorch is not known: setup.py was not read")),
+        ({"setup.py": "("}, ("setup.py", "not read: '(' was never closed (<unknown>, line 1)")),
+        ({"pyproject.toml": "project = 1\ntool.poetry = 2\ntool.uv.index = 3"},
+         ("pyproject.toml", "not read: its values have other types than in its format")),
+        ({"requirements.txt": "x", "pdm.lock": ""},
+         ("pdm.lock", "not read: a lock of PDM; "
+          "run `pdm export --prod --output requirements.txt` and name that file")),
+        ({"requirements.txt": "x", "pylock.dev.toml": ""},
+         ("pylock.dev.toml", "not in the recipe: name it in `requirements`")),
+        ({"requirements.txt": "-r a.txt\nown", "a.txt": "b", "Pipfile": "[packages]\nown = {path = '.'}"},
+         ("requirements.txt", "not in the recipe: requirements.txt has `own`, whose source is a path")),
+        ({"requirements.txt": "x", "own/pyproject.toml": PROJECT},
+         ("own/pyproject.toml", "not in the recipe: requirements.txt has the packages")),
+        ({"requirements.txt": "-r requirements-a.txt", "requirements-a.txt": "x"},
+         ("requirements-a.txt", "requirements.txt includes it")),
+        ({".python-version": "3.12", "environment.yml": "dependencies: [python=3.11]"},
+         (".python-version", "environment.yml selects python ==3.11.*")),
+        ({"environment.yml": "channels: [own]\nvariables: {A: b}\ndependencies: [x, {npm: [y]}]"},
+         ("environment.yml", "not in the recipe: variables A; add them to `environment`; "
+          "not in the recipe: `x`, whose source is the channel own; not read: the packages of `npm`")),
+        ({"a/b/c/d/e/train.py": "", "env/x": ""}, ("a/b/c/d/e/, env/", "not known: not searched")),
+        ({"x.ipynb": notebook("import own")}, ("x.ipynb", "it imports own, which no requirements name")),
         ({"requirements.txt": "x", "uv.lock": UV},
          ("uv.lock", "not in the recipe: requirements.txt has the packages; name it in `requirements`, too")),
         ({"requirements.txt": "x", "a.ipynb": notebook("!pip install b", "import b, json")},
@@ -114,3 +202,23 @@ def test_what_is_not_in_the_recipe_has_a_row(
         (tmp_path / name).write_text(text)
 
     assert row in [(item.text, item.detail) for item in look(tmp_path, catalog).account.rows()]
+
+
+@given(own=st.sets(st.sampled_from([*OWN_SOURCES]), min_size=1), others=st.sets(st.sampled_from([*OTHERS])))
+@settings(max_examples=60, deadline=None)
+def test_each_file_has_a_row_and_no_package_of_another_source_is_locked(
+    own: set[str], others: set[str], catalog: Catalog
+) -> None:
+    with TemporaryDirectory() as directory:
+        root = Path(directory)
+        for name in own | others:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text((OWN_SOURCES | OTHERS)[name])
+
+        proposal = look(root, catalog)
+
+        assert own | others <= {row.text for row in proposal.account.rows()}
+        locked = [*proposal.requirements]
+        for name in proposal.requirement_files:
+            locked += (root / name).read_text().lower().split()
+        assert [line for line in locked if line.startswith("own")] == []
