@@ -40,6 +40,7 @@ def init(
     bake init --from-dockerfile Dockerfile churn
     bake init --base registry.example/team/pytorch:2.5 churn
     """
+    from bakehouse.commands.dockerfile_import import base_settings
     from bakehouse.commands.dockerfile_import import compare as comparing
     from bakehouse.commands.dockerfile_import import init as initializing
     from bakehouse.lock import base_description
@@ -48,10 +49,13 @@ def init(
     def describe(image: str) -> tuple[str, str]:
         return base_description.describe(open_workspace(), image, report, lambda _: None)
 
+    def ask(image: str) -> base_settings.BaseSettings | None:
+        return base_settings.ask(image, open_workspace().project, report)
+
     options = initializing.build_options(context_, target, build_arg)
     if compare:
         comparing.require_allowed(from_dockerfile)
-    created = initializing.run(Path.cwd(), name, from_dockerfile, base, describe, options)
+    created = initializing.run(Path.cwd(), name, from_dockerfile, base, describe, options, ask)
     try:
         initializing.prove(created, Path.cwd(), report)
         if compare and (build := created.build):

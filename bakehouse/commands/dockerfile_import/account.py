@@ -9,7 +9,7 @@ from bakehouse.fetch.connection import redacted
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+]*://[^\s'\"/]*@[^\s'\"]*")
 _SECRET = re.compile(
-    r"(?i)((?:[\w-]*(?:token|passw(?:or)?d?|secret|api[-_]?key|credentials?|proxy)[\w-]*)(?:\s*[=:]\s*|\s+))"
+    r"(?i)--mount=\S+|((?:[\w-]*(?:token|passw(?:or)?d?|secret|api[-_]?key|credentials?|proxy)[\w-]*)(?:\s*[=:]\s*|\s+))"
     r"(\"[^\"]*\"|'[^']*'|[^\s;&|]+)"
 )
 
@@ -109,9 +109,16 @@ def has_secret(text: str) -> bool:
     return bool(secret_in(text) or _LOGIN.search(text) or any(kind_of_secret(*pair) for pair in given))
 
 
+def login_variables(text: str) -> list[str]:
+    """Return the names of the variables in the logins of URLs."""
+    return [
+        name for login in re.findall(r"://([^\s/@'\"]+)@", text) for name in re.findall(r"\$\{?(\w+)", login)
+    ]
+
+
 def report_text(text: str) -> str:
     """Return a text for reports, without secrets."""
     shown = _ADDRESS.sub(lambda match: redacted(match[0]), " ".join(text.split()))
     shown = re.sub(r"(?<=\s)(-u|--user)([ =]?)[^\s:'\"]+:(?!/)\S+", r"\1\2…", shown)
-    shown = _SECRET.sub(lambda match: f"{match[1]}…", shown)
+    shown = _SECRET.sub(lambda match: f"{match[1]}…" if match[1] else match[0], shown)
     return " ".join("…" if secret_in(word) else word for word in shown.split())

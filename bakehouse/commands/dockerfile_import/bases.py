@@ -42,6 +42,11 @@ def working_directory(image: str) -> str:
     return next((path for pattern, path in known if re.fullmatch(pattern, image.partition("@")[0])), "")
 
 
+def sets_no_variables(image: str) -> bool:
+    """Return whether an image is known to set only PATH."""
+    return bool(re.fullmatch(r"scratch|(?:docker\.io/)?(?:library/)?(?:debian|ubuntu)(?:[:@].*)?", image))
+
+
 @dataclass(frozen=True, slots=True)
 class BaseChoice:
     """A base component that may replace the image of FROM."""

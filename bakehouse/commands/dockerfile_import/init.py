@@ -17,6 +17,7 @@ from bakehouse.catalog.project import HOME, IS_CHECKOUT
 from bakehouse.catalog.recipe import is_image_name, proposed_name
 from bakehouse.commands.dockerfile_import import recipe_text
 from bakehouse.commands.dockerfile_import.account import AccountRow, Fate
+from bakehouse.commands.dockerfile_import.base_settings import BaseSettings
 from bakehouse.commands.dockerfile_import.bases import DEFAULT_BASE, BaseChoice, KnownImage
 from bakehouse.commands.dockerfile_import.choose import select as select_components
 from bakehouse.commands.dockerfile_import.choose import settle
@@ -120,10 +121,11 @@ def run(
     base: str = "",
     describe: Callable[[str], tuple[str, str]] | None = None,
     options: DockerfileOptions = NO_OPTIONS,
+    ask: Callable[[str], BaseSettings | None] = lambda _: None,
 ) -> Created:
     """Write the settings, a recipe and .gitignore entries. Existing files are kept, or only extended.
 
-    `describe` returns the component of an image that is the base, and a line about it.
+    `describe` returns the component of an image that is the base, and a line about it; `ask` its settings.
     """
     root = _root(start)
     source = start / dockerfile
@@ -143,7 +145,16 @@ def run(
     files: dict[Path, str] = {}
     if dockerfile:
         context = start / options.context if options.context else find_context(source, root)
-        created.build = DockerfileBuild(source, context, options.arguments, options.target)
+        settings = ask(base) if base else None
+        known = {base: settings} if settings else {}
+        if base:
+            state = (
+                f"sets {settings}"
+                if settings
+                else "has settings that are not known: neither the engine nor a registry answers"
+            )
+            created.lines.append(f"{base} {state}")
+        created.build = DockerfileBuild(source, context, options.arguments, options.target, bases=known)
     described: BaseChoice | None = None
     if base and describe:
         described = _described(base, root / directory, root, describe, created)

@@ -30,6 +30,7 @@ from bakehouse.commands.dockerfile_import.shell import (
     assignments,
     redirected,
     split_commands,
+    variables_in,
     word_values,
     words_of,
 )
@@ -59,6 +60,20 @@ _OF_PIP = re.compile(
 _ADVICE = names("advice")
 _ONLY_HEREDOC = re.compile(r"\d*<<-?[\"']?[^\s<\"']+[\"']?")
 _TOP = PurePosixPath("/")
+_SHELL_VARIABLES = (
+    "HOME",
+    "PATH",
+    "PWD",
+    "OLDPWD",
+    "USER",
+    "SHELL",
+    "HOSTNAME",
+    "RANDOM",
+    "UID",
+    "EUID",
+    "IFS",
+)
+_NO_SECRETS = "build steps of a recipe get no secrets"
 _FIND_OUT = "find out what it downloads, or try it with `network: false`"
 
 
@@ -109,6 +124,8 @@ class RunTranslator:
         """For each kept step, the first and the last place that it may have."""
         self._low, self._limit = 0, len(PLACES)
         """The same for the kept commands of this RUN."""
+        self.unknown_base = ""
+        """A base that the recipe replaces by another one, and whose settings are not known."""
 
     def run(self, instruction: Instruction, entry: InstructionEntry, state: RunState) -> None:
         """Translate one RUN."""
@@ -130,13 +147,13 @@ class RunTranslator:
             for part in parts:
                 part.fate = "keep" if part.fate == "lift" else part.fate
         self._settle(parts, entry)
-        secrets = [flag for flag in flags if flag.startswith("build steps")]
-        if secrets and all(part.fate != "keep" for part in parts):
-            entry.check(secrets[0])
+        if _NO_SECRETS in flags and all(part.fate != "keep" for part in parts):
+            entry.check(f"{_NO_SECRETS}; downloads use the logins of this machine")
         del self._proposal.files[mounted:]
         if kept := [part for part in parts if part.fate == "keep"]:
             if flags:
-                entry.check(flags[0])
+                advice = "; run this before the build, and name its files in `files`"
+                entry.check(f"{flags[0]}{advice if flags[0] is _NO_SECRETS else ''}")
                 return
             self._keep_parts(parts, kept, text, entry, state, shell, is_closed=without_network)
 
@@ -176,20 +193,22 @@ class RunTranslator:
     def _flags(self, instruction: Instruction, entry: InstructionEntry) -> Iterator[str]:
         """Yield why a step of the recipe cannot run with the options of a RUN."""
         for flag in instruction.flags:
-            if flag.startswith(("--mount=type=secret", "--mount=type=ssh")):
-                yield "build steps of a recipe get no secrets; use this machine's pip configuration"
-            elif flag.startswith("--mount=") and not re.search(r"type=(?:cache|tmpfs)", flag):
-                source = re.search(r"(?:source|src)=([^,]+)", flag)
-                target = re.search(r"(?:target|dst|destination)=([^,]+)", flag)
-                if source and "from=" not in flag:
-                    self._mounted(source[1], target[1] if target else source[1], entry)
-                yield f"it mounts {source[1] if source else 'files'}; copy them with `files`"
-            elif flag.startswith("--security"):
+            name, _, value = flag.partition("=")
+            options = dict(option.strip("\"'").partition("=")[::2] for option in value.split(","))
+            kind = options.get("type", "bind")
+            if name == "--mount" and kind in ("secret", "ssh"):
+                yield _NO_SECRETS
+            elif name == "--mount" and kind not in ("cache", "tmpfs"):
+                source = options.get("source") or options.get("src", "")
+                target = next(
+                    (options[key] for key in ("target", "dst", "destination") if key in options), source
+                )
+                if source and "from" not in options:
+                    path = str(joined_path(self._directory, target))
+                    self._proposal.files.append(CopiedFile(source, path, entry))
+                yield f"it mounts {source or 'files'}; copy them with `files`"
+            elif name == "--security":
                 yield "steps of a recipe have no further privileges"
-
-    def _mounted(self, source: str, target: str, entry: InstructionEntry) -> None:
-        path = str(joined_path(self._directory, target))
-        self._proposal.files.append(CopiedFile(source, path, entry))
 
     def _parts(self, commands: tuple[ShellCommand, ...]) -> list[_Part]:
         parts: list[_Part] = []
@@ -622,13 +641,24 @@ class RunTranslator:
         if network:
             number = len(self._proposal.run)
             entry.note(f"step {number} of `run` may use the network: {advice}")
+        if self.unknown_base:
+            self._note_unknown(text, entry, state)
         if _OF_PIP.search(text) and re.search(r"install|site-packages|dist-packages", text):
             entry.note("it changes Python packages that no lock names")
 
+    def _note_unknown(self, text: str, entry: InstructionEntry, state: RunState) -> None:
+        """List what a kept command may use of a base whose settings are not known."""
+        own = {*re.findall(r"\b([A-Za-z_]\w*)=|\b(?:for|read) (\w+)", text)}
+        known = {*state.variables, *_SHELL_VARIABLES, *itertools.chain.from_iterable(own)}
+        if missing := sorted({*variables_in(text)} - known):
+            entry.note(f"the value of {', '.join(missing)} is not known: {self.unknown_base} may set it")
+        if not state.is_directory_known:
+            reason = "the working directory and the user of the base are not known"
+            self._proposal.image_entry.note(f"{reason}; steps of `run` start in / as root")
+
     def refusal(self, text: str, state: RunState) -> str:
         """Return why a command cannot be kept; empty if it can."""
-        names = {*re.findall(r"\$\{?([A-Za-z_]\w*)", text)}
-        if has_secret(text) or names & state.secrets:
+        if has_secret(text) or state.secrets & {*variables_in(text)}:
             return "it contains a secret, which everybody who pulls the image could read"
         directory = str(self._directory)
         words = re.findall(r"[^\s'\"=;|&<>()]+", text)

@@ -227,6 +227,11 @@ def _operated(value: str, operation: str) -> str:
     return value
 
 
+def variables_in(text: str) -> list[str]:
+    """Return the names of the variables in a text."""
+    return re.findall(r"\$\{?([A-Za-z_]\w*)", text)
+
+
 def has_variables(text: str) -> bool:
     """Return whether a text contains variables or commands that only a shell can replace."""
     return "$" in text or "`" in text

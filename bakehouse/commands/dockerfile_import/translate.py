@@ -11,8 +11,14 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.run_steps import RunStep
 from bakehouse.catalog.secrets import kind_of_secret
 from bakehouse.catalog.user_files import CODE_DIRECTORY
-from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry, has_secret
-from bakehouse.commands.dockerfile_import.bases import find_base, python_of, working_directory
+from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry, has_secret, login_variables
+from bakehouse.commands.dockerfile_import.base_settings import BaseSettings
+from bakehouse.commands.dockerfile_import.bases import (
+    find_base,
+    python_of,
+    sets_no_variables,
+    working_directory,
+)
 from bakehouse.commands.dockerfile_import.index import ReverseIndex
 from bakehouse.commands.dockerfile_import.installs import names
 from bakehouse.commands.dockerfile_import.lifts import joined_path
@@ -23,7 +29,7 @@ from bakehouse.commands.dockerfile_import.proposal import (
     Wish,
 )
 from bakehouse.commands.dockerfile_import.run_step import RunState, RunTranslator
-from bakehouse.commands.dockerfile_import.shell import expanded, has_variables, unquoted
+from bakehouse.commands.dockerfile_import.shell import expanded, has_variables, unquoted, variables_in
 from bakehouse.errors import Location, RecipeError
 from bakehouse.util.dockerfile_reader import WORD, Instruction, instructions
 from bakehouse.util.files import is_directory, is_file, read_text
@@ -34,6 +40,8 @@ _WITHOUT_EFFECT = names("instructions")
 _INTERPRETER = re.compile(r"(?:.*/)?python[\d.]*|-u|(?:.*/)?(?:ba)?sh")
 _UV_IMAGE = re.compile(r"(?:^|/)astral-sh/uv[:@]")
 _FOREIGN_FILES = "write a component, or add the files to the project"
+_UNKNOWN_DIRECTORY = "the working directory of the base is not known; write an absolute path"
+_SECRET = "it looks like a secret; set it when the job starts"
 _NOT_COPIED = "is not among the copied files; name it in `code`"
 _UV = "Bakehouse locks and installs Python packages with uv itself"
 _SCRIPT = re.compile(r"\.(?:py|sh)$")
@@ -67,6 +75,8 @@ class DockerfileBuild:
     target: str = ""
     excluded: Mapping[str, str] = field(default_factory=dict)
     """Components that do not fit, with the reasons: what installs them is kept."""
+    bases: Mapping[str, BaseSettings] = field(default_factory=dict)
+    """Settings of bases that a registry or the engine stated."""
 
 
 @dataclass(slots=True)
@@ -134,9 +144,12 @@ class _Translation:
         self._used: list[_Stage] = []
         self._given: Sequence[Instruction] = ()
         self._uv: InstructionEntry | None = None
+        self._logins: set[str] = set()
+        """Variables in logins of URLs."""
 
     def run(self, given: Sequence[Instruction]) -> Proposal:
         self._given = given
+        self._logins = {name for instruction in given for name in login_variables(instruction.text)}
         self._read_stages(given)
         for stage in self._stages:
             if stage in self._used:
@@ -234,8 +247,7 @@ class _Translation:
                 entry.check("set `platforms` of the recipe", f"FROM {flag}")
         if stage is self._used[0]:
             self._proposal.image_entry = entry
-            directory = working_directory(stage.image)
-            self._state = RunState(PurePosixPath(directory or "/"), bool(directory))
+            self._state = self._first_state(stage.image)
         else:
             entry.add(Fate.REPLACED, f"the recipe joins it with stage {stage.image}")
         handlers: dict[str, Callable[[Instruction], None]] = {
@@ -254,6 +266,21 @@ class _Translation:
             self._begin(instruction)
             self._texts.append("\n".join((instruction.text, *instruction.flags, *instruction.heredocs)))
             handlers.get(instruction.keyword, self._other)(instruction)
+
+    def _first_state(self, image: str) -> RunState:
+        """Return the state that the base gives the first step, as far as its settings are known."""
+        settings = self._build.bases.get(image)
+        if settings is None:
+            directory = working_directory(image)
+            is_replaced = any(choice.component == "debian" for choice in self._proposal.base.choices)
+            self._runs.unknown_base = image if is_replaced and not sets_no_variables(image) else ""
+            return RunState(PurePosixPath(directory or "/"), bool(directory))
+        variables = {
+            name: value
+            for name, value in settings.variables.items()
+            if name not in _PATHS and not kind_of_secret(name, value) and not has_secret(value)
+        }
+        return RunState(PurePosixPath(settings.directory), True, settings.user, settings.shell, variables)
 
     def _skip_stage(self, stage: _Stage) -> None:
         """List a stage that the selected one does not start from."""
@@ -314,10 +341,11 @@ class _Translation:
             name, equals, value = word.partition("=")
             given = self._build.arguments.get(name)
             values = value or "x", given or "x" * 40
-            if any(kind_of_secret(name, text) or has_secret(text) for text in values):
+            is_login = name in self._logins
+            if is_login or any(kind_of_secret(name, text) or has_secret(text) for text in values):
                 self._state.secrets.add(name)
                 self._entry.text = f"ARG {name}" + ("=…" if equals else "")
-                self._entry.check("it looks like a secret; set it when the job starts")
+                self._entry.check(_SECRET)
                 continue
             known = given if given is not None else value if equals else self._global.get(name)
             if known is not None:
@@ -366,7 +394,11 @@ class _Translation:
         if kind_of_secret(name, value) or has_secret(value):
             # The value must not appear in the recipe or in messages.
             entry.text = entry.text.replace(value, "…") if value else entry.text
-            return entry.check("it looks like a secret; set it when the job starts", f"ENV {name}=…")
+            state.secrets.add(name)
+            return entry.check(_SECRET, f"ENV {name}=…")
+        if state.secrets & {*variables_in(value)}:
+            state.secrets.add(name)
+            return entry.check(_SECRET)
         if name in _PATHS and has_variables(value):
             # Later steps determine the component that a directory belongs to.
             self._paths.append((name, value, entry))
@@ -454,15 +486,11 @@ class _Translation:
         state, entry = self._state, self._entry
         if has_variables(path):
             return entry.check("the Dockerfile does not say its value")
-        if not path.startswith("/") and not state.is_directory_known and not self._is_plain_base:
-            entry.check("the directory of the base is not known; write an absolute path")
+        if not path.startswith("/") and not state.is_directory_known:
+            entry.check(_UNKNOWN_DIRECTORY)
         state.directory, state.is_directory_known = joined_path(state.directory, path), True
         self._directories[str(state.directory)] = entry
         return entry.add(Fate.REPLACED, f"steps start there; SageMaker starts training in {CODE_DIRECTORY}")
-
-    @property
-    def _is_plain_base(self) -> bool:
-        return all(choice.component == "debian" for choice in self._proposal.base.choices)
 
     def _finish_directories(self) -> None:
         """Make the directories of WORKDIR that nothing else makes."""
@@ -557,8 +585,11 @@ class _Translation:
         for (quote, name), text in zip(names, instruction.heredocs, strict=False):
             path = joined_path(self._state.directory, target)
             path = path / name if target.endswith("/") or len(names) > 1 else path
-            names_in = {*re.findall(r"\$\{?(\w+)", "" if quote else text)} - self._state.variables.keys()
-            if names_in and not self._is_plain_base:
+            names_in = {*variables_in("" if quote else text)} - self._state.variables.keys()
+            if not target.startswith("/") and not self._state.is_directory_known:
+                self._entry.check(_UNKNOWN_DIRECTORY)
+                continue
+            if names_in and not sets_no_variables(self._proposal.image):
                 self._entry.check(f"the Dockerfile does not say the value of {min(names_in)}")
                 continue
             if reason := self._runs.refusal(text, self._state):
@@ -588,7 +619,7 @@ class _Translation:
         entry = self._entry
         path = source.strip("/").removeprefix("./").rstrip("/") or "."
         directory = joined_path(self._state.directory, target)
-        is_known = target.startswith("/") or self._state.is_directory_known or self._is_plain_base
+        is_known = target.startswith("/") or self._state.is_directory_known
         if has_variables(source + target):
             return entry.check("the Dockerfile does not say the value of its variables")
         if path == ".." or path.startswith("../"):
@@ -716,7 +747,7 @@ class _Translation:
                 file.entry.add(Fate.RECIPE, "`requirements`")
             elif not file.is_known:
                 proposal.files.remove(file)
-                file.entry.check("the working directory of the base is not known; write an absolute path")
+                file.entry.check(_UNKNOWN_DIRECTORY)
             elif not plain.fullmatch(file.target.rstrip("/")):
                 proposal.files.remove(file)
                 reason = "the path has characters that a recipe cannot have"

@@ -8,6 +8,7 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.commands.dockerfile_import import init
+from bakehouse.commands.dockerfile_import.base_settings import BaseSettings
 from bakehouse.commands.dockerfile_import.recipe_text import account_table, import_dockerfile
 from bakehouse.commands.dockerfile_import.translate import DockerfileBuild
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
@@ -341,11 +342,13 @@ def test_a_base_that_the_catalogue_lacks_is_described_once(repository: Path) -> 
         return component_text(image, provides), f"{image} contains pytorch 2.5.1"
 
     (repository / "Dockerfile").write_text(f"FROM {reference}\nRUN pip install torch==2.5.1\n")
-    created = init.run(repository, "", "Dockerfile", reference, describe)
+    settings = BaseSettings("/ws")
+    created = init.run(repository, "", "Dockerfile", reference, describe, ask=lambda _: settings)
     init.run(repository, "second", "", reference, describe)
 
     assert asked == [reference]
-    assert created.lines[:2] == [
+    assert created.lines[:3] == [
+        f"{reference} sets WORKDIR /ws, USER root, 0 variables",
         "wrote training-images/components/own-torch/component.yaml",
         f"{reference} contains pytorch 2.5.1",
     ]

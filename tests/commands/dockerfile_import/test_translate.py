@@ -14,6 +14,10 @@ from tests.support.errors import raised
 Translate = Callable[[str], Translated]
 METIS = "http://glaros.dtc.umn.edu/gkhome/fetch/sw/metis/metis-5.1.0.tar.gz"
 FOREIGN = "write a component, or add the files to the project"
+NO_SECRETS = (
+    "build steps of a recipe get no secrets; run this before the build, and name its files in `files`"
+)
+SECRET = "it contains a secret, which everybody who pulls the image could read"
 NEEDS = "it needs files of line 2, which is not in the recipe"
 
 
@@ -195,8 +199,14 @@ def test_each_step_with_network_is_in_the_list_with_what_would_pin_it(translated
         ("COPY nosuch /a\nRUN rm /a", NEEDS),
         ("ADD https://x.example/a.py a.py\nRUN rm a.py", NEEDS),
         ("RUN apt-get install git=1", "`bake lock` selects the version"),
-        ("RUN --mount=type=secret,id=x make",
-         "build steps of a recipe get no secrets; use this machine's pip configuration"),
+        ("RUN --mount=id=x,type=secret make", NO_SECRETS),
+        ("RUN --mount=type=ssh git clone git@x.example:a/b", NO_SECRETS),
+        ("RUN --mount=type=secret,id=x pip install tqdm",
+         "build steps of a recipe get no secrets; downloads use the logins of this machine"),
+        ("ARG TOKEN\nENV T=$TOKEN", "it looks like a secret; set it when the job starts"),
+        ("ENV TOKEN=sw0rdfish7\nRUN make $TOKEN", SECRET),
+        ("ARG PAT\nRUN git clone https://x:$PAT@x.example/a\nRUN make $PAT", SECRET),
+        ("RUN --mount=source=a,dst=/b make", "it mounts a; copy them with `files`"),
         ("ONBUILD RUN make", "training images are not used as base images"),
         ("USER app", "SageMaker starts training as root; only steps of `run` have this user"),
         ("FOO bar", "it has no equivalent in a recipe"),
