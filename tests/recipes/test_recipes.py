@@ -511,6 +511,18 @@ def test_each_lock_is_made_from_what_its_component_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
+def test_a_build_provides_what_its_lock_has(name: str) -> None:
+    upstream = catalog().components[name].upstream
+    patterns = upstream.provides if upstream and upstream.kind == "pypi" else {}
+    for candidate in candidates():
+        for copy, pattern in patterns.items() if candidate.name == name else ():
+            for package in candidate.spec.packages:
+                if fnmatchcase(package.name, pattern):
+                    provided = candidate.spec.provides.get(copy, "nothing")
+                    assert f"{package.version}.".startswith(f"{provided}."), (candidate.variant.name, package)
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
 def test_no_file_of_a_component_is_an_orphan(name: str) -> None:
     directory = RECIPES / "components" / name
     named = {str(around[-1]["lock"]) for around in mappings(raw(name)) if "lock" in around[-1]}
