@@ -1,6 +1,7 @@
 """Page of results: each benchmark writes its own section, with `--record`."""
 
 import hashlib
+import re
 from pathlib import Path
 
 from bakehouse.util.files import write_whole
@@ -38,6 +39,8 @@ def recorded_keys(page: str) -> dict[str, str]:
 def record(name: str, text: str) -> None:
     """Replace the section of a benchmark."""
     before = sections(PAGE.read_text()) if PAGE.exists() else {}
-    all_sections = before | {name: f"{text.strip()}\n\n{_KEY}{key(name)}."}
+    # The columns of tables are aligned for terminals.
+    text = re.sub(r"-{3,}(?=\|)", "---", re.sub(r" {2,}(?=\|)", " ", text.strip()))
+    all_sections = before | {name: f"{text}\n\n{_KEY}{key(name)}."}
     body = "".join(f"\n## `{name}`\n\n{text}\n" for name, text in sorted(all_sections.items()))
     write_whole(PAGE, HEAD + body)

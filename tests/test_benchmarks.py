@@ -159,7 +159,7 @@ def test_a_recorded_run_replaces_its_section_of_the_page(
     run, table, note, key = sections["look_ups"].split("\n\n")
     assert run.startswith(f"{datetime.now(UTC).date()} ")
     assert f" commit {harness.machine().commit[:12]}" in run
-    assert table == harness.table([Measure("P3", "nothing changed", 1.5, 1.0)])
+    assert "| P3 | nothing changed | 1.50 s | 1.00 s |" in table
     assert (note, key) == ("- A note.", f"Key of the benchmark: {results_page.key('look_ups')}.")
 
 
