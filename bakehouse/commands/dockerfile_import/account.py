@@ -88,9 +88,7 @@ class Account:
 
     def rows(self) -> tuple[AccountRow, ...]:
         """Return one row for each instruction."""
-        return tuple(
-            entry.row for entry in sorted(self.instructions, key=lambda instruction: instruction.line)
-        )
+        return tuple(sorted((entry.row for entry in self.instructions), key=lambda row: row.line))
 
     def checks(self) -> tuple[AccountRow, ...]:
         """Return a row for each part that the user has to check."""

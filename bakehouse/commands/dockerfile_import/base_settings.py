@@ -14,7 +14,7 @@ from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import split_reference
 from bakehouse.util.terminal import Reporter
 
-_ROOT = ("", "root", "0", "0:0", "root:root")
+ROOT = ("", "root", "0", "0:0", "root:root")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def read_settings(configuration: bytes) -> BaseSettings:
     shell = tuple(config.get("Shell") or ())
     return BaseSettings(
         config.get("WorkingDir") or "/",
-        "" if config.get("User", "") in _ROOT else config["User"],
+        "" if config.get("User", "") in ROOT else config["User"],
         () if shell == ("/bin/sh", "-c") else shell,
         dict(pair.partition("=")[::2] for pair in config.get("Env") or ()),
         (*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())),

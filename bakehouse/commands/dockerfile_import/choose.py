@@ -180,12 +180,8 @@ def _add_toolkit(selection: ChosenComponents, catalog: Catalog) -> None:
     """Add the SageMaker Training Toolkit for the framework, which AWS's images contain."""
     if any(name.startswith("sagemaker-") for name in selection.components):
         return
-    frameworks = [
-        framework.toolkit
-        for name, framework in FRAMEWORKS.items()
-        if framework.toolkit and _version_of(name, selection)
-    ]
-    for toolkit in [*frameworks, "sagemaker-training"]:
+    toolkits = [known.toolkit for name, known in FRAMEWORKS.items() if _version_of(name, selection)]
+    for toolkit in (*toolkits, "sagemaker-training"):
         if toolkit in catalog.components:
             _add(Wish((toolkit,)), selection, catalog)
             return
@@ -414,9 +410,7 @@ def _other_device(wish: Wish, owner: str, selection: ChosenComponents) -> str:
     holder = owner.partition(" ")[0]
     variant = next((choice.candidate.variant.name for choice in choices if choice.name == holder), "")
     given = re.search(r"\b(?:cu\d+|cpu)\b", variant)
-    if asked is None or given is None or fnmatchcase(given[0], asked[0]):
-        return ""
-    return given[0]
+    return given[0] if asked and given and not fnmatchcase(given[0], asked[0]) else ""
 
 
 def _base_text(selection: ChosenComponents) -> str:

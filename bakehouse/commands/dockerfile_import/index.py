@@ -166,12 +166,7 @@ class ReverseIndex:
     def sets_variable(self, component: str, name: str) -> bool:
         """Return whether the build of a component sets an environment variable itself."""
         known = self._catalog.components[component]
-        facts = (
-            str(fact)
-            for release in known.releases
-            for variant in release.variants
-            for fact in variant.spec.facts.values()
-        )
+        facts = (str(fact) for spec in known.specs for fact in spec.facts.values())
         return any(re.search(rf"\b{re.escape(name)}=", text) for text in (known.template, *facts))
 
 

@@ -1,5 +1,6 @@
 """Installations that a recipe can express: each becomes packages, requirements or components as a whole."""
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -253,12 +254,11 @@ class Lifter:
             if isinstance(found, str):
                 return found
             lines.append(found)
+        first = (self._index.find_pip(requirement.name)[:1] for _, _, requirement in lines if requirement)
         names = [
-            self._index.find_pip(requirement.name)[0]
-            for _, _, requirement in lines
-            if requirement and self._index.find_pip(requirement.name)
+            *itertools.chain.from_iterable(first),
+            *(source.component for _, source, _ in lines if source),
         ]
-        names += [source.component for _, source, _ in lines if source]
         others = [
             name
             for name in sorted(variables)

@@ -113,14 +113,8 @@ class Proposal:
     def prefix_of(self, path: str) -> Wish | None:
         """Return the component whose files a directory contained."""
         place = PurePosixPath(path)
-        return next(
-            (
-                wish
-                for prefix, wish in self.prefixes.items()
-                if place.is_relative_to(prefix) and len(PurePosixPath(prefix).parts) > 2
-            ),
-            None,
-        )
+        prefixes = (prefix for prefix in self.prefixes if len(PurePosixPath(prefix).parts) > 2)
+        return next((self.prefixes[prefix] for prefix in prefixes if place.is_relative_to(prefix)), None)
 
     def copied(self, path: str) -> CopiedFile | None:
         """Return the last copied file or directory that a path of the image may belong to."""

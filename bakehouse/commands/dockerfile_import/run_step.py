@@ -564,11 +564,8 @@ class RunTranslator:
         place = min(self._level, 2)
         paths = (path for path in re.findall(r"[\w./~-]+", text) if path != ".")
         copied = (str(joined_path(self._directory, path)) for path in paths)
-        if any(map(self._proposal.copied, copied)) or (
-            self._directory != _TOP and self._proposal.copied(str(self._directory))
-        ):
-            place = len(PLACES)
-        return place
+        inside = self._directory != _TOP and self._proposal.copied(str(self._directory))
+        return len(PLACES) if inside or any(map(self._proposal.copied, copied)) else place
 
     def _keep_parts(
         self,
@@ -620,27 +617,22 @@ class RunTranslator:
             return
         commands, programs = split_commands(text) or (), _all_programs(text)
         network = not is_closed and not programs <= _OFFLINE
-        is_known = programs <= _OFFLINE | _READ_NO_VARIABLES
-        lines = [*_surroundings(text, state, is_plain=is_known)]
+        lines = [*_surroundings(text, state, is_plain=programs <= _OFFLINE | _READ_NO_VARIABLES)]
         is_list = all(command.is_list and command.follows != ";" for command in commands)
         if not shell and not (commands and is_list):
             lines.append("set +e")
         command = "\n".join([*lines, text.strip()])
         advice = ""
         if network:
-            used = [
-                *programs,
-                *(install.tool for words in _calls(commands) if (install := read_install(words))),
-            ]
-            advice = next((_ADVICE[name] for name in _ADVICE if name in used), _FIND_OUT)
+            tools = {install.tool for words in _calls(commands) if (install := read_install(words))}
+            advice = next((text for name, text in _ADVICE.items() if name in programs | tools), _FIND_OUT)
         self._bounds.append((max([self._low, *(low for low, _ in self._bounds)]), self._limit))
         step = RunStep(command, network, "", shell, state.user)
         self._proposal.run.append(KeptStep(step, entry, text, advice))
         why = f" ({reasons[0]})" if reasons else ""
         entry.add(Fate.KEPT, f"step {len(self._proposal.run)} of `run`{why}")
         if network:
-            number = len(self._proposal.run)
-            entry.note(f"step {number} of `run` may use the network: {advice}")
+            entry.note(f"step {len(self._proposal.run)} of `run` may use the network: {advice}")
         if self.unknown_base:
             self._note_unknown(text, entry, state)
         if _OF_PIP.search(text) and re.search(r"install|site-packages|dist-packages", text):

@@ -12,7 +12,7 @@ from bakehouse.catalog.run_steps import RunStep
 from bakehouse.catalog.secrets import kind_of_secret
 from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry, has_secret, login_variables
-from bakehouse.commands.dockerfile_import.base_settings import BaseSettings
+from bakehouse.commands.dockerfile_import.base_settings import ROOT, BaseSettings
 from bakehouse.commands.dockerfile_import.bases import (
     find_base,
     python_of,
@@ -35,7 +35,6 @@ from bakehouse.util.dockerfile_reader import WORD, Instruction, instructions
 from bakehouse.util.files import is_directory, is_file, read_text
 from bakehouse.util.oci import PLATFORM
 
-_ROOT = ("root", "0", "0:0", "root:root")
 _WITHOUT_EFFECT = names("instructions")
 _INTERPRETER = re.compile(r"(?:.*/)?python[\d.]*|-u|(?:.*/)?(?:ba)?sh")
 _UV_IMAGE = re.compile(r"(?:^|/)astral-sh/uv[:@]")
@@ -112,9 +111,8 @@ def translate(text: str, build: DockerfileBuild, catalog: Catalog) -> Proposal:
 
 
 def _raw_words(instruction: Instruction) -> Iterator[str]:
-    """Yield the words between spaces, with their quotes, as BuildKit splits them."""
-    for match in WORD.finditer(instruction.text):
-        yield match[0]
+    """Return the words between spaces, with their quotes, as BuildKit splits them."""
+    return (match[0] for match in WORD.finditer(instruction.text))
 
 
 class _Translation:
@@ -497,10 +495,10 @@ class _Translation:
         for path, entry in self._directories.items():
             used = any(f"cd {shlex.quote(path)}" in kept.step.command for kept in self._proposal.run)
             copied = any(file.target.startswith(path) for file in self._proposal.files)
-            if path not in ("/", CODE_DIRECTORY, "/tmp", "/opt", "/root", "/opt/ml") and not (used or copied):
-                wish = self._proposal.prefix_of(path)
-                if not wish:
-                    self._keep(f"mkdir -p {shlex.quote(path)}", entry)
+            if path not in ("/", CODE_DIRECTORY, "/tmp", "/opt", "/root", "/opt/ml") and not (
+                used or copied or self._proposal.prefix_of(path)
+            ):
+                self._keep(f"mkdir -p {shlex.quote(path)}", entry)
 
     def _keep(self, command: str, entry: InstructionEntry) -> None:
         """Add a step that needs no network, after all others."""
@@ -509,8 +507,8 @@ class _Translation:
 
     def _user(self, instruction: Instruction) -> None:
         name = " ".join(self._words(instruction))
-        self._state.user = "" if name in _ROOT else name
-        if name in _ROOT:
+        self._state.user = "" if name in ROOT else name
+        if name in ROOT:
             self._entry.add(Fate.REPLACED, "training images run as root")
         else:
             self._entry.check("SageMaker starts training as root; only steps of `run` have this user")
@@ -572,7 +570,7 @@ class _Translation:
         for file in new:
             if has_variables(flags.get("chown", "") + flags.get("chmod", "")):
                 entry.check("the Dockerfile does not say the value of its variables")
-            elif flags.get("chown") and flags["chown"] not in _ROOT:
+            elif flags.get("chown", "") not in ROOT:
                 self._keep(f"chown -R {shlex.quote(flags['chown'])} {shlex.quote(file.target)}", entry)
             if "chmod" in flags:
                 self._keep(f"chmod -R {shlex.quote(flags['chmod'])} {shlex.quote(file.target)}", entry)

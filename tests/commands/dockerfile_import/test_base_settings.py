@@ -13,6 +13,7 @@ from bakehouse.commands.dockerfile_import.base_settings import BaseSettings, rea
 from bakehouse.commands.dockerfile_import.translate import DockerfileBuild, translate
 from bakehouse.errors import EngineError, PublishError
 from bakehouse.plan.workspace import open_workspace
+from bakehouse.registry import destination
 from tests.commands.dockerfile_import.translated_dockerfile import Translated
 
 IMAGE = "vendor.example/train:1"
@@ -116,7 +117,7 @@ def test_the_engine_answers_then_the_registry_then_nothing(
         return run
 
     monkeypatch.setattr(base_settings, "open_engine", opened(engine))
-    monkeypatch.setattr(base_settings.destination, "registry", opened(registry))
+    monkeypatch.setattr(destination, "registry", opened(registry))
     monkeypatch.setattr(base_settings, "Repository", Stub)
 
     assert base_settings.ask(IMAGE, open_workspace().project, lambda _: None) == expected
