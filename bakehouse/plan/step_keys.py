@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NewType
 
@@ -75,9 +76,9 @@ class DockerfileKeys:
     image: ImageKey
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _State:
-    """A stage after some of its instructions."""
+    """A stage after some of its instructions, which replace values and change none."""
 
     files: str
     """Key of the last step, or of the base."""
@@ -142,8 +143,8 @@ def tree_of(directory: Path, *names: str) -> Tree:
 
 def forget() -> None:
     """Clear the caches of parsed steps."""
-    _chunk_ends.cache_clear()
-    _mount_options.cache_clear()
+    for cached in (_chunk_ends, _mount_options, _shared_key, dockerfile_reader.split):
+        cached.cache_clear()
 
 
 def file_content(content: bytes, *, is_executable: bool) -> FileContent:
@@ -183,14 +184,14 @@ class _Reader:
             return
         state = self._states[self._stage]
         if keyword == "RUN":
-            state = self._with_step(state, end, *self._run(instruction, state))
+            self._add_step(state, end, *self._run(instruction, state))
         elif keyword in ("COPY", "ADD"):
-            state = self._copied(instruction, state, end)
+            self._copy(instruction, state, end)
         elif keyword == "WORKDIR":
-            path = posixpath.join(state.directory, _plain(instruction.text, state.environment))
-            key = key_of(state.files, "mkdir", path, state.user)
-            state = replace(self._with_step(state, end, key, frozenset()), directory=path)
-        self._states[self._stage] = self._configured(instruction, state)
+            state.directory = posixpath.join(state.directory, _plain(instruction.text, state.environment))
+            self._add_step(state, end, key_of(state.files, "mkdir", state.directory, state.user), frozenset())
+        if keyword not in _WITHOUT_CONFIGURATION:
+            self._configure(instruction, state)
 
     def _start(self, instruction: Instruction) -> None:
         base, _, name = (*instruction.text.split(), "", "", "")[:3]
@@ -203,7 +204,8 @@ class _Reader:
         elif base == "scratch":
             state = _State(key_of("scratch"), tree={})
         else:
-            state = self._states.get(base.lower()) or self._named(base, flags)
+            known = self._states.get(base.lower())
+            state = replace(known) if known else self._named(base, flags)
         self._states[self._stage] = state
 
     def _named(self, name: str, flags: Iterable[str] = ()) -> _State:
@@ -226,7 +228,7 @@ class _Reader:
                 values[name] = value
         return values
 
-    def _with_step(
+    def _add_step(
         self,
         state: _State,
         end: int,
@@ -235,17 +237,17 @@ class _Reader:
         source: str = "",
         *,
         linked: bool = False,
-    ) -> _State:
+    ) -> None:
         step = StepKey(key)
-        layer = LayerStep(step, needs if linked else needs | state.needs, source)
+        state.layers = *state.layers, LayerStep(step, needs if linked else needs | state.needs, source)
+        state.tree = None
         if linked:
-            files = key_of(state.files, step)
-            needs |= state.needs
+            state.files = key_of(state.files, step)
+            state.needs |= needs
         else:
-            files = step
-            needs |= {*state.needs, step}
-            self._steps.append(BuildStep(step, self._stage, end, needs))
-        return replace(state, files=files, needs=needs, layers=(*state.layers, layer), tree=None)
+            state.files = step
+            state.needs |= {*needs, step}
+            self._steps.append(BuildStep(step, self._stage, end, state.needs))
 
     def _run(self, instruction: Instruction, state: _State) -> tuple[str, frozenset[StepKey]]:
         needs: frozenset[StepKey] = frozenset()
@@ -259,12 +261,12 @@ class _Reader:
             mounts.append(mount)
             needs |= below
         # BuildKit sorts mounts of files by their target; the others keep their order
-        mounts.sort(key=lambda mount: mount[0])
-        surroundings = [*state.environment.items()], state.directory, state.user, state.shell
-        key = key_of(
-            state.files, "run", _command(instruction), sorted(others), mounts, surroundings, self._platform
-        )
-        return key, needs
+        mounts.sort(key=itemgetter(0))
+        surroundings = tuple(state.environment.items()), state.directory, state.user, state.shell
+        details = tuple(sorted(others)), tuple(mounts), surroundings, self._platform
+        # An exec form cannot be hashed
+        key = _shared_key if instruction.words is None else key_of
+        return key(state.files, "run", _command(instruction), *details), needs
 
     def _mount(self, text: str, state: _State) -> tuple[tuple[Any, ...], frozenset[StepKey]]:
         kind, name, source, target, options = _mount_options(text)
@@ -290,7 +292,7 @@ class _Reader:
         numbered = [*self._states.values()]
         return numbered[int(name)] if name.isdecimal() and int(name) < len(numbered) else self._named(name)
 
-    def _copied(self, instruction: Instruction, state: _State, end: int) -> _State:
+    def _copy(self, instruction: Instruction, state: _State, end: int) -> None:
         flags = [_plain(flag, state.environment).partition("=") for flag in instruction.flags]
         options = {name: value for name, _, value in flags}
         name = options.get("--from")
@@ -304,53 +306,48 @@ class _Reader:
             contents.append((posixpath.basename(posixpath.normpath(source)), content))
             needs |= below
         place = posixpath.join(state.directory, target)
-        own = sorted((name, value) for name, value in options.items() if name not in ("--from", "--link"))
+        own = tuple(sorted(item for item in options.items() if item[0] not in ("--from", "--link")))
         is_plain = (
             instruction.keyword == "COPY" and options.keys() <= {*_CONTENT_FLAGS} and not instruction.bodies
         )
         # What a source means then depends on its text
-        texts = () if is_plain else (instruction.keyword, instruction.bodies, sources)
-        copied = ("copy", contents, place, own, texts)
-        key = key_of(*(copied if linked else (state.files, *copied)))
-        new = self._with_step(state, end, key, needs, name or "", linked=linked)
-        origin = self._stage_or_image(name)
+        texts = () if is_plain else (instruction.keyword, instruction.bodies, tuple(sources))
+        key = _shared_key(*(() if linked else (state.files,)), "copy", tuple(contents), place, own, texts)
+        origin, before = self._stage_or_image(name), state.tree
         known = self._context if origin is None else origin.tree
-        if state.tree is None or known is None or not is_plain:
-            return new
-        tree = {**state.tree}
+        self._add_step(state, end, key, needs, name or "", linked=linked)
+        if before is None or known is None or not is_plain:
+            return
+        tree = {**before}
         for source in sources:
             if any(character in source for character in "*?["):
-                return new
+                return
             for path, content in _placed(known, source, place, tree):
                 tree[path] = replace(
                     content,
                     mode=options.get("--chmod", content.mode),
                     owner=options.get("--chown", content.owner),
                 )
-        return replace(new, tree=tree)
+        state.tree = tree
 
-    def _configured(self, instruction: Instruction, state: _State) -> _State:
-        """Return a stage with what an instruction changes for later steps and the image's configuration."""
+    def _configure(self, instruction: Instruction, state: _State) -> None:
+        """Apply what an instruction changes for later steps and the image's configuration."""
         keyword, text = instruction.keyword, instruction.text
-        if keyword in _WITHOUT_CONFIGURATION:
-            return state
-        configuration = {**state.configuration}
+        state.configuration = configuration = {**state.configuration}
         if keyword == "ENV":
             new = _environment(text, state.environment)
             variables = {**dict(configuration.get("ENV") or ()), **new}
             configuration["ENV"] = [*variables.items()]
-            return replace(state, environment={**state.environment, **new}, configuration=configuration)
-        if keyword == "ARG":
+            state.environment = {**state.environment, **new}
+        elif keyword == "ARG":
             new = self._argument_values(instruction, state.environment)
-            return replace(state, environment={**state.environment, **new})
-        if keyword == "WORKDIR":
+            state.environment = {**state.environment, **new}
+        elif keyword == "WORKDIR":
             configuration[keyword] = state.directory
         elif keyword == "USER":
-            configuration[keyword] = user = _plain(text, state.environment)
-            state = replace(state, user=user)
+            configuration[keyword] = state.user = _plain(text, state.environment)
         elif keyword == "SHELL":
-            configuration[keyword] = shell = repr(instruction.words)
-            state = replace(state, shell=shell)
+            configuration[keyword] = state.shell = repr(instruction.words)
         elif keyword in ("CMD", "ENTRYPOINT", "HEALTHCHECK", "MAINTAINER", "STOPSIGNAL", *_LISTS):
             value: object = [*instruction.flags, *(instruction.words or [_bound(text, state.environment)])]
             value = [value, instruction.words is None, state.shell]
@@ -358,7 +355,10 @@ class _Reader:
             if keyword == "ENTRYPOINT" and not self._has_command:
                 configuration["CMD"] = None
             self._has_command |= keyword == "CMD"
-        return replace(state, configuration=configuration)
+
+
+# Images share most of their steps
+_shared_key = lru_cache(8192)(key_of)
 
 
 @lru_cache(4096)
@@ -409,7 +409,7 @@ def _command(instruction: Instruction) -> object:
     bodies, text = instruction.bodies, instruction.text
     if len(bodies) == 1 and _HEREDOC.fullmatch(text) and not bodies[0].startswith("#!"):
         return re.sub(r"^\t+", "", bodies[0], flags=re.MULTILINE) if text.startswith("<<-") else bodies[0]
-    return [text, *bodies]
+    return (text, *bodies)
 
 
 def _content(tree: Tree, path: str) -> str:

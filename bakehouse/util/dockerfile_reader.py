@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 _DIRECTIVE = re.compile(r"#\s*(?P<name>[A-Za-z][A-Za-z0-9]*)\s*=\s*(?P<value>.*?)\s*")
 _INSTRUCTION = re.compile(r"\s*(?P<keyword>[A-Za-z]+)(?P<text>\s.*)?", re.DOTALL)
@@ -54,7 +55,6 @@ def instructions(text: str) -> Iterator[Instruction]:
     # Only these end a line: here-documents may contain others, such as form feeds
     lines = text.removeprefix("\ufeff").removesuffix("\n").split("\n")
     escape = _escape_character(lines)
-    ends = re.compile(rf"(?:^|(?<=[^{re.escape(escape)}])){re.escape(escape)}[ \t]*$")
     number = 0
     while number < len(lines):
         first = number
@@ -68,33 +68,18 @@ def instructions(text: str) -> Iterator[Instruction]:
             if joined and _is_comment(line):
                 # Empty lines and comments do not end an instruction.
                 continue
-            cut = ends.search(line)
-            joined += line[: cut.start()] if cut else line
-            if not cut:
+            cut = line.rstrip(" \t")
+            if not cut.endswith(escape) or cut.endswith(escape * 2):
+                joined += line
                 break
-        match = _INSTRUCTION.fullmatch(joined)
-        if match is None:
-            # BuildKit rejects such a line. Its text must not disappear.
-            yield Instruction(first + 1, joined.split()[0].upper() if joined.split() else "", joined.strip())
-            continue
-        keyword, start = match["keyword"].upper(), match.start("text") if match["text"] else len(joined)
-        flags: list[str] = []
-        while keyword in _WITH_FLAGS and (flag := _FLAG.match(joined, start)):
-            flags.append(flag["flag"])
-            start = flag.end()
-        start += len(joined[start:]) - len(joined[start:].lstrip())
-        rest = joined[start:].rstrip()
-        heredocs: list[str] = []
-        bodies: list[str] = []
-        marks = [_HEREDOC.fullmatch(word[0]) for word in WORD.finditer(rest)] if "<<" in rest else []
-        for mark in marks if keyword in _WITH_HEREDOCS else ():
-            if mark is None:
-                continue
-            content: list[str] = []
-            start, stop = number, len(lines)
+            joined += cut[:-1]
+        keyword, flags, rest = split(joined)
+        heredocs, bodies = list[str](), list[str]()
+        has_heredocs = "<<" in rest and keyword in _WITH_HEREDOCS
+        for mark in filter(None, map(_HEREDOC.fullmatch, WORD.findall(rest))) if has_heredocs else ():
+            content, start, stop = list[str](), number, len(lines)
             while number < len(lines):
-                line = lines[number].removesuffix("\r")
-                line = line.lstrip("\t") if mark["strip"] else line
+                line = lines[number].removesuffix("\r").lstrip("\t" if mark["strip"] else "")
                 number += 1
                 if line == mark["name"]:
                     stop = number - 1
@@ -102,11 +87,26 @@ def instructions(text: str) -> Iterator[Instruction]:
                 content.append(line)
             heredocs.append("\n".join(content))
             bodies.append("".join(f"{line}\n" for line in lines[start:stop]))
-        yield Instruction(first + 1, keyword, rest, tuple(flags), tuple(heredocs), tuple(bodies), escape)
+        yield Instruction(first + 1, keyword, rest, flags, tuple(heredocs), tuple(bodies), escape)
+
+
+@lru_cache(8192)
+def split(line: str) -> tuple[str, tuple[str, ...], str]:
+    """Return the keyword, the flags and the other arguments of a line, cached because images share most."""
+    match = _INSTRUCTION.fullmatch(line)
+    if match is None:
+        # BuildKit rejects such a line. Its text must not disappear
+        return "".join(line.split()[:1]).upper(), (), line.strip()
+    keyword, start = match["keyword"].upper(), match.end("keyword")
+    flags: list[str] = []
+    while keyword in _WITH_FLAGS and (flag := _FLAG.match(line, start)):
+        flags.append(flag["flag"])
+        start = flag.end()
+    return keyword, tuple(flags), line[start:].strip()
 
 
 def _is_comment(line: str) -> bool:
-    return not line.strip() or line.lstrip().startswith("#")
+    return line.lstrip()[:1] in ("", "#")
 
 
 def _escape_character(lines: list[str]) -> str:
