@@ -222,7 +222,8 @@ _Candidate = tuple[str, str, str]
 
 
 def _globs(wish: Wish) -> list[str]:
-    return [*dict.fromkeys((wish.variant, _any_cuda(wish.variant), ""))]
+    any_cuda = "cu*" if wish.variant.startswith("cu") else ""
+    return [*dict.fromkeys((wish.variant, any_cuda, ""))]
 
 
 def _others(wish: Wish, catalog: Catalog) -> Iterator[_Candidate]:
@@ -322,11 +323,6 @@ def _allows(specifier: str, version: str) -> bool:
         return SpecifierSet(specifier).contains(version, prereleases=True)
     except InvalidSpecifier:
         return False
-
-
-def _any_cuda(variant: str) -> str:
-    """Return the glob of variants for any CUDA, if a glob names one."""
-    return "cu*" if variant.startswith("cu") else variant
 
 
 def settle(proposal: Proposal, selection: ChosenComponents) -> None:

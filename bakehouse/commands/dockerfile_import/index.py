@@ -30,7 +30,7 @@ _APT = names("apt")
 _PIP = names("pip")
 _IN_REQUIREMENTS = names("in_requirements")
 _UV_ADDRESS = re.compile(r"https?://(?:www\.)?(?:astral\.sh/uv|github\.com/astral-sh/uv/)\S*")
-_UV = "Bakehouse locks and installs Python packages with uv itself"
+UV = "Bakehouse locks and installs Python packages with uv itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class ReverseIndex:
     @staticmethod
     def replacement(text: str) -> str:
         """Return the reason why Bakehouse itself replaces a download; empty if it does not."""
-        return _UV if _UV_ADDRESS.fullmatch(text) else ""
+        return UV if _UV_ADDRESS.fullmatch(text) else ""
 
     def find_pip(self, name: str) -> tuple[str, ...]:
         """Return the components of a Python package, the first choice first."""

@@ -12,6 +12,7 @@ from bakehouse.util.files import read_text
 _TABLES = Path(__file__).with_name("installers.json")
 _NAMES = Path(__file__).with_name("names.json")
 _PREFIXES = ("sudo", "exec", "command", "time", "nice", "eatmydata", "env")
+_NO_WEAK_DEPENDENCIES = ("--setopt", "install_weak_deps=false")
 _PYTHON = re.compile(r"python[\d.]*")
 _PIP = re.compile(r"pip[\d.]*")
 
@@ -86,7 +87,7 @@ def _read(table: str, tool: str, words: Sequence[str]) -> Install:
             for name, value in _split(word, rest, flags, values):
                 if name is None:
                     unknown = unknown or word
-                elif name not in neutral and not _is_off(name, value):
+                elif name not in neutral and (name, value.lower()) != _NO_WEAK_DEPENDENCIES:
                     options.append((name, value))
     return Install(tool, verb, tuple(packages), tuple(options), unknown)
 
@@ -113,10 +114,6 @@ def _split(
         if tail[:1] == "=":
             break
     return found
-
-
-def _is_off(name: str, value: str) -> bool:
-    return (name, value.lower()) == ("--setopt", "install_weak_deps=false")
 
 
 @cache

@@ -35,7 +35,7 @@ _PYTHON_PACKAGE = re.compile(
     r"(?:-(?:dev|venv|pip|distutils|setuptools|wheel|minimal|full|all|lib2to3|gdbm|tk))*"
     r"|libpython3(?:\.\d+)?(?:-dev)?"
 )
-_URL = re.compile(r"https?://|ftp://|git@|git\+|git://|ssh://")
+URL = re.compile(r"https?://|ftp://|git@|git\+|git://|ssh://")
 _LOGIN = re.compile(r"\w[\w+]*://(?!git@)[^/]*@")
 _CONDA = re.compile(r"(?:([\w./-]+)::)?([\w.-]+)\s*([=<>!~\d*].*)?")
 _CONDA_PYTORCH = names("conda_pytorch")
@@ -304,7 +304,7 @@ class Lifter:
 
     def _pip_package(self, text: str) -> tuple[str, ComponentSource | None, Requirement | None] | str:
         """Return the line for a package, with its component or its requirement; or why there is none."""
-        if _URL.match(text) or re.fullmatch(r".+ ?@ ?(?:https?|git\+).*", text):
+        if URL.match(text) or re.fullmatch(r".+ ?@ ?(?:https?|git\+).*", text):
             return self._pip_address(text)
         if text.startswith((".", "/")) or text.endswith((".whl", ".gz", ".zip")) or "/" in text:
             return "a lock has no packages of local directories"
@@ -314,7 +314,7 @@ class Lifter:
             return f"`{text}` is not a requirement"
 
     def _pip_address(self, text: str) -> tuple[str, ComponentSource | None, Requirement | None] | str:
-        _name, at, address = text.partition("@") if not _URL.match(text) else ("", "", text)
+        _name, at, address = text.partition("@") if not URL.match(text) else ("", "", text)
         address = address.strip()
         if source := self._index.find(address):
             return text, source, None

@@ -16,7 +16,7 @@ from bakehouse.commands.dockerfile_import.installs import (
     read_install,
     without_prefixes,
 )
-from bakehouse.commands.dockerfile_import.lifts import Lift, Lifter, joined_path
+from bakehouse.commands.dockerfile_import.lifts import URL, Lift, Lifter, joined_path
 from bakehouse.commands.dockerfile_import.proposal import (
     BUILD_VARIABLES,
     CopiedFile,
@@ -48,7 +48,6 @@ _CACHES = re.compile(
     r"/var/lib/apt|/var/cache|/tmp\b|/var/tmp|/root/\.cache|~/\.cache|\$HOME/\.cache|/var/log|/etc/apt/"
 )
 _SSH = re.compile(r"/etc/ssh/|/\.ssh\b|/run/sshd|pam\.d/sshd|authorized_keys|sshd_config|ssh_config")
-_URL = re.compile(r"https?://|ftp://|git@|git\+|git://|ssh://")
 _OUTPUTS = ("-o", "-O", "--output", "--output-document", "-C", "-P", "--directory-prefix", "--directory")
 _UNPACKED = re.compile(r"\.(?:tar(?:\.\w+)?|tgz|tbz2?|txz|zip|sh|run|git|gz)$")
 _OF_APT = re.compile(
@@ -355,7 +354,7 @@ class RunTranslator:
             own = [word for word in install.packages if re.match(r"[./]|.*\.whl$", word)]
             is_own = len(own) == len(install.packages) and (own or install.options)
             return inside or next(iter(owners), None) if is_own and install.tool == "pip" else None
-        if any(_URL.match(word) for word in words) and not (inside and program in ("pip", "make")):
+        if any(URL.match(word) for word in words) and not (inside and program in ("pip", "make")):
             return None
         if program in _WRITERS:
             outside = [

@@ -19,7 +19,7 @@ from bakehouse.commands.dockerfile_import.bases import (
     sets_no_variables,
     working_directory,
 )
-from bakehouse.commands.dockerfile_import.index import ReverseIndex
+from bakehouse.commands.dockerfile_import.index import UV, ReverseIndex
 from bakehouse.commands.dockerfile_import.installs import names
 from bakehouse.commands.dockerfile_import.lifts import joined_path
 from bakehouse.commands.dockerfile_import.proposal import (
@@ -42,7 +42,6 @@ _FOREIGN_FILES = "write a component, or add the files to the project"
 _UNKNOWN_DIRECTORY = "the working directory of the base is not known; write an absolute path"
 _SECRET = "it looks like a secret; set it when the job starts"
 _NOT_COPIED = "is not among the copied files; name it in `code`"
-_UV = "Bakehouse locks and installs Python packages with uv itself"
 _SCRIPT = re.compile(r"\.(?:py|sh)$")
 _CONTAINER_START = ("bash", "sh", "/bin/bash", "/bin/sh", "train", "python", "python3", "/usr/bin/bash")
 _OWN_TRAIN = (
@@ -312,7 +311,7 @@ class _Translation:
         components = ", ".join(f"`{component}`" for component in builder.wishes)
         for entry in entries:
             if _UV_IMAGE.search(stage.image):
-                entry.add(Fate.REPLACED, _UV)
+                entry.add(Fate.REPLACED, UV)
             elif is_complete:
                 entry.add(Fate.REPLACED, f"build stages of Bakehouse make {components}")
             else:
@@ -603,7 +602,7 @@ class _Translation:
     def _copy_from(self, stage: str, words: list[str]) -> None:
         image = next((other.image for other in self._stages if other.name == stage.lower()), stage)
         if _UV_IMAGE.search(image):
-            self._entry.add(Fate.REPLACED, _UV)
+            self._entry.add(Fate.REPLACED, UV)
             self._uv = self._entry
         elif components := self._builders.get(stage.lower()):
             self._entry.add(Fate.REPLACED, f"the recipe has {components}")
