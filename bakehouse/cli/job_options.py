@@ -5,7 +5,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from bakehouse.errors import UsageError
 from bakehouse.util.files import read_text
@@ -27,9 +27,9 @@ def named_groups(words: Sequence[str]) -> "tuple[Group, ...]":
     groups = tuple(_group(word) for word in words)
     names = [group.name for group in groups]
     if len(set(names)) < len(names):
-        _refuse("two groups have the same name", "SageMaker requires unique names")
+        raise UsageError("two groups have the same name", hint="SageMaker requires unique names")
     if len(groups) > _MAX_GROUPS:
-        _refuse(f"{len(groups)} groups", f"SageMaker allows at most {_MAX_GROUPS}")
+        raise UsageError(f"{len(groups)} groups", hint=f"SageMaker allows at most {_MAX_GROUPS}")
     return groups
 
 
@@ -57,29 +57,30 @@ def read_distribution(text: str) -> Mapping[str, object] | None:
     if not text.lstrip().startswith("{"):
         try:
             text = read_text(path)
-        except (OSError, UnicodeDecodeError):
+        except (OSError, UnicodeDecodeError) as error:
             hint = "use a launcher such as `torch_distributed`, JSON or a JSON file"
-            _refuse(f"cannot read `{path}` as a distribution", hint)
+            raise UsageError(f"cannot read `{path}` as a distribution", hint=hint) from error
     try:
         settings = parse_json(text)
     except ValueError as error:
-        _refuse(f"`--distribution` is not valid JSON: {error}", syntax_hint(error))
+        raise UsageError(f"`--distribution` is not valid JSON: {error}", hint=syntax_hint(error)) from error
     if not isinstance(settings, dict):
-        _refuse("`--distribution` is not a JSON object", 'such as `{"mpi": {"enabled": true}}`')
+        raise UsageError("`--distribution` is not a JSON object", hint='such as `{"mpi": {"enabled": true}}`')
     return settings
 
 
 def command(text: str, entry_point: str) -> tuple[str, ...]:
     """Return the words of a command, split as in a shell."""
     if text and entry_point:
-        _refuse(
+        raise UsageError(
             "`--command` cannot be combined with `--entry-point`",
-            "name the script in the command: /opt/ml/code/…",
+            hint="name the script in the command: /opt/ml/code/…",
         )
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        _refuse(f"`--command` cannot be split into words: {error}", "quote it as in a shell")
+        message = f"`--command` cannot be split into words: {error}"
+        raise UsageError(message, hint="quote it as in a shell") from error
 
 
 def kills(words: Sequence[str]) -> dict[str, float | str]:
@@ -89,7 +90,7 @@ def kills(words: Sequence[str]) -> dict[str, float | str]:
         match = _KILL.fullmatch(word)
         if match is None:
             hint = "write `--kill algo-2@10s`, or `--kill 'algo-2@/epoch 3/'` for a text in the log"
-            _refuse(f"`--kill {word}` does not name a host and a time", hint)
+            raise UsageError(f"`--kill {word}` does not name a host and a time", hint=hint)
         moments[match["host"]] = match["text"] or float(match["seconds"])
     return moments
 
@@ -99,7 +100,7 @@ def _group(word: str) -> "Group":
 
     match = _GROUP.fullmatch(word)
     if match is None or match["count"] == "0":
-        _refuse(f"invalid group `--group {word}`", _GROUP_HINT)
+        raise UsageError(f"invalid group `--group {word}`", hint=_GROUP_HINT)
     return Group(match["name"], match["type"], int(match["count"] or 1))
 
 
@@ -109,12 +110,8 @@ def pairs(words: Sequence[str], option: str) -> dict[str, str]:
     for word in words:
         name, sign, value = word.partition("=")
         if not sign or not name:
-            _refuse(f"`{option} {word}` has no `=`", f"write `{option} name=value`")
+            raise UsageError(f"`{option} {word}` has no `=`", hint=f"write `{option} name=value`")
         if name in values:
-            _refuse(f"`{option}` gives `{name}` twice", "remove one of them")
+            raise UsageError(f"`{option}` gives `{name}` twice", hint="remove one of them")
         values[name] = value
     return values
-
-
-def _refuse(message: str, hint: str) -> NoReturn:
-    raise UsageError(message, hint=hint)

@@ -1,7 +1,7 @@
 """Settings of a job from the command line and a job file. The command line wins."""
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NoReturn
+from typing import Any
 
 from bakehouse.catalog.instance_types import instances
 from bakehouse.errors import UsageError
@@ -67,12 +67,12 @@ _OF_THE_CALL = ("sdk", "name", "inputs")
 def require_job(given: GivenJob, command: str) -> None:
     """Raise UsageError unless a job names its image and its settings are known."""
     if given.file and not given.file.is_request:
-        _refuse(
+        raise UsageError(
             f"`{command}` does not read arguments of the SDK",
-            "use Bakehouse's keys, or a CreateTrainingJob request; `validate` also reads arguments",
+            hint="use Bakehouse's keys, or a CreateTrainingJob request; `validate` also reads arguments",
         )
     if not given.image:
-        _refuse(f"`{command}` needs an image", "name one, or set `image` in the job file")
+        raise UsageError(f"`{command}` needs an image", hint="name one, or set `image` in the job file")
 
 
 def override(file: JobSpec, line: JobSpec, title: str) -> JobSpec:
@@ -80,7 +80,7 @@ def override(file: JobSpec, line: JobSpec, title: str) -> JobSpec:
     has_type, has_count = bool(line.instance_type), line.instance_count is not None
     if file.groups and has_count and not has_type:
         message = f"`--instance-count` does not say which group of {title} it is for"
-        _refuse(message, "use `--group`, or set `--instance-type` too")
+        raise UsageError(message, hint="use `--group`, or set `--instance-type` too")
     if line.groups:
         file = replace(file, instance_type="", instance_count=None)
     elif has_type and file.groups:
@@ -103,7 +103,3 @@ def _given(line: JobSpec, *names: str) -> dict[str, Any]:
         for each in fields(JobSpec)
         if getattr(line, each.name) != getattr(_UNSET, each.name) and (not names or each.name in names)
     }
-
-
-def _refuse(message: str, hint: str) -> NoReturn:
-    raise UsageError(message, hint=hint)
