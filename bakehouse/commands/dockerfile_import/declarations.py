@@ -51,13 +51,13 @@ class Declarations:
         return bool(self.requirements or self.conda or self.files or self.sources)
 
 
-def read(path: Path) -> Declarations | None:
-    """Return what a file declares; None for a file without a reader."""
-    number = rank(str(path))
+def read(root: Path, name: str) -> Declarations | None:
+    """Return what a file of a repository declares; None for a file without a reader."""
+    number = rank(name)
     if number is None:
         return None
     try:
-        return [*_READERS.values()][number](path)
+        return [*_READERS.values()][number](root / name)
     except (ValueError, SyntaxError, configparser.Error, RecursionError, OSError) as error:
         return Declarations(failure=(str(error).splitlines() or ["it is too deep"])[0])
     except (AttributeError, TypeError):

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from pathlib import Path, PurePosixPath
-from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -216,7 +215,7 @@ class Lifter:
         own = next((match[1] for match in options if match and not PYTORCH_INDEX.fullmatch(match[1])), "")
         for line in lines:
             if own and (name := normal_name(line)):
-                self.sources.setdefault(name, f"the index {urlsplit(own).hostname}")
+                self.sources.setdefault(name, f"the index {own.rpartition('@')[2]}")
             if match := re.match(r"-r\s+(\S+)", line):
                 self.add_file(str(PurePosixPath(source).parent / match[1]), entry)
             elif re.match(r"-e|--editable", line):
@@ -377,6 +376,9 @@ class Lifter:
         """Add a requirements file, and the components that it names."""
         files = self._proposal.constraint_files if is_constraint else self._proposal.requirement_files
         if source in files:
+            return
+        if not is_file(self._context / source):
+            entry.check(f"not known: {source} does not exist")
             return
         if not is_constraint and not source.endswith((".lock", ".toml")):
             self.read_requirements(source, entry)

@@ -29,6 +29,7 @@ _SKIPPED = re.compile(
 )
 _MAX_DEPTH = 4
 _MAX_LISTED = 4
+_NAMEABLE = (".txt", ".in", "uv.lock", "pylock.toml")
 _CODE = ("src", "code", "training")
 """Usual directories of a training script."""
 _DISTRIBUTIONS = names("modules")
@@ -63,7 +64,7 @@ class _Look:
         self._lifter = Lifter(self.proposal, self._index, root)
         self._unseen: list[str] = []
         self._files = [*self._walk()]
-        known = {name: read(root / name) for name in self._files}
+        known = {name: read(root, name) for name in self._files}
         self._declared = {name: declared for name, declared in known.items() if declared}
         for declared in self._declared.values():
             self._lifter.sources |= declared.sources
@@ -123,7 +124,7 @@ class _Look:
                 self._row(name).add(Fate.REPLACED, "uv.lock has its packages")
             else:
                 first = f"{taken} has the packages" if taken else "it is not next to the script"
-                hint = "; name it in `requirements`, too" if _is_nameable(name) else ""
+                hint = "; name it in `requirements`, too" if name.endswith(_NAMEABLE) else ""
                 self._row(name).check(f"not in the recipe: {first}{hint}")
             for remark in content.remarks if name != taken else ():
                 self._row(name).check(remark)
@@ -344,10 +345,6 @@ def _is_for_development(name: str) -> bool:
     return bool(
         (is_list and _DEVELOPMENT.search(path.name)) or {"test", "tests", "doc", "docs"} & {*path.parts[:-1]}
     )
-
-
-def _is_nameable(name: str) -> bool:
-    return name.endswith((".txt", ".in", "uv.lock", "pylock.toml"))
 
 
 def _environment_order(name: str) -> tuple[bool, int, int, str]:

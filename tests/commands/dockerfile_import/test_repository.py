@@ -167,8 +167,6 @@ def test_a_recipe_has_what_the_repository_asks_for(
         ({"requirements.txt": "x", "pdm.lock": ""},
          ("pdm.lock", "not read: a lock of PDM; "
           "run `pdm export --prod --output requirements.txt` and name that file")),
-        ({"requirements.txt": "x", "pylock.dev.toml": ""},
-         ("pylock.dev.toml", "not in the recipe: name it in `requirements`")),
         ({"requirements.txt": "-r a.txt\nown", "a.txt": "b", "Pipfile": "[packages]\nown = {path = '.'}"},
          ("requirements.txt", "not in the recipe: requirements.txt has `own`, whose source is a path")),
         ({"requirements.txt": "x", "own/pyproject.toml": PROJECT},
@@ -180,6 +178,8 @@ def test_a_recipe_has_what_the_repository_asks_for(
         ({"environment.yml": "channels: [own]\nvariables: {A: b}\ndependencies: [x, {npm: [y]}]"},
          ("environment.yml", "not in the recipe: variables A; add them to `environment`; "
           "not in the recipe: `x`, whose source is the channel own; not read: the packages of `npm`")),
+        ({"environment.yml": "dependencies: [{pip: [-r x.txt]}]"},
+         ("environment.yml", "not known: x.txt does not exist")),
         ({"a/b/c/d/e/train.py": "", "env/x": ""}, ("a/b/c/d/e/, env/", "not known: not searched")),
         ({"x.ipynb": notebook("import own")}, ("x.ipynb", "it imports own, which no requirements name")),
         ({"requirements.txt": "x", "uv.lock": UV},
