@@ -63,7 +63,7 @@ class DoctorCheck:
     hint: str = ""
     """How to get it; never empty if it is missing or unknown."""
     needed: bool = True
-    """Whether the project cannot be locked, built or published without it."""
+    """False if the project can be locked, built and published without it."""
 
 
 def examine(
