@@ -13,6 +13,7 @@ from bakehouse.catalog.cache import Loaded
 from bakehouse.catalog.cache import load as load_project
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.recipe import load_recipes
+from bakehouse.plan.workspace import conflict_text
 from bakehouse.util.yaml_reader import Mapping, Node, Scalar, Sequence, load
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result
@@ -43,7 +44,7 @@ def measured(options: argparse.Namespace) -> Result:
         catalog = load_project(ROOTS).catalog
         jobs: dict[str, Callable[[], object]] = {
             "anew": lambda: load_catalog(ROOTS),
-            "recipes": lambda: load_recipes(ROOTS, catalog),
+            "recipes": lambda: load_recipes(ROOTS, catalog, refusal_of=conflict_text),
             "cached": lambda: load_project(ROOTS),
             "whole": lambda: whole(load_project(ROOTS)),
         }
@@ -54,7 +55,7 @@ def measured(options: argparse.Namespace) -> Result:
             {name: functools.partial(harness.spent, job) for name, job in jobs.items()}, options.rounds
         )
     anew, recipes, cached, all_values = (1000 * harness.cpu(rounds[name]) for name in jobs)
-    images = len(load_recipes(ROOTS, catalog))
+    images = len(load_recipes(ROOTS, catalog, refusal_of=conflict_text))
     variants = sum(
         len(release.variants) for component in catalog.components.values() for release in component.releases
     )

@@ -16,7 +16,7 @@ from bakehouse.catalog import cache
 from bakehouse.catalog.cache import Kept
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.project import HOME
-from bakehouse.catalog.recipe import Recipe
+from bakehouse.catalog.recipe import Recipe, RefusalOf
 from tests.support.ecr import moto_server
 from tests.support.trees import COMPONENTS, IMAGE, TEMPLATE, Tree
 
@@ -72,9 +72,11 @@ def own_recipes_in_memory() -> Iterator[None]:
             known[key] = (parts, pickled(value, shared))
         return known[key][1]
 
-    def read_once(roots: Sequence[Path], project: Path | None = None) -> cache.Loaded:
+    def read_once(
+        roots: Sequence[Path], project: Path | None = None, refusal_of: RefusalOf | None = None
+    ) -> cache.Loaded:
         is_own = [*roots] == [HOME / "recipes"] and project != HOME
-        return loaded((HOME / "recipes",)) if is_own else read(roots, project)
+        return loaded((HOME / "recipes",), None, refusal_of) if is_own else read(roots, project, refusal_of)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache, "load", read_once)

@@ -28,7 +28,7 @@ from bakehouse.util.files import PROBE, READ, names_in, write_whole
 if TYPE_CHECKING:
     from bakehouse.catalog.catalog import Catalog
     from bakehouse.catalog.component import Component
-    from bakehouse.catalog.recipe import Recipe, Recipes
+    from bakehouse.catalog.recipe import Recipe, Recipes, RefusalOf
     from bakehouse.catalog.user_files import File
 
 V = TypeVar("V")
@@ -37,7 +37,7 @@ _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = tuple(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
 _CODE = (f"{_PACKAGE}{os.sep}", f"{Path(os.__file__).parent}{os.sep}", *_LIBRARIES)
 """Directories of modules. Importing reads their files, so these are not recorded as files of a project."""
-_FORMAT = "3"
+_FORMAT = "4"
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a further change of a file changes its status, on any file system."""
 _MAX_FILES = 50_000
@@ -116,7 +116,7 @@ class Loaded:
     """None if they are not cached, so the next process reads the files again."""
 
 
-def load(roots: Sequence[Path], project: Path | None = None) -> Loaded:
+def load(roots: Sequence[Path], project: Path | None = None, refusal_of: "RefusalOf | None" = None) -> Loaded:
     """Read components and recipes, including those with mistakes, from the cache if possible."""
     from bakehouse.catalog.catalog import Catalog
     from bakehouse.catalog.recipe import Recipes
@@ -124,7 +124,7 @@ def load(roots: Sequence[Path], project: Path | None = None) -> Loaded:
     path, identity = _place("project", roots, project)
     kept = _read(path, identity)
     if not kept:
-        return _load_anew(roots, project)
+        return _load_anew(roots, project, refusal_of)
     families, components, provided = kept.load("index")
     broken_components, broken_recipes = kept.load("broken")
     catalog = Catalog(
@@ -164,14 +164,15 @@ def derived(
     return value
 
 
-def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
+def _load_anew(roots: Sequence[Path], project: Path | None, refusal_of: "RefusalOf | None") -> Loaded:
     from bakehouse.catalog.recipe import read_recipes
 
     with _recorded() as record:
         own = _own_components(roots[0]) if len(roots) > 1 else {}
         catalog = _read_catalog(roots, own)
-        known = _own_recipes(roots[0], own) if _is_independent(own, roots[0], project, catalog) else {}
-        recipes = read_recipes(roots, catalog, project=project, known=known)
+        is_independent = _is_independent(own, roots[0], project, catalog)
+        known = _own_recipes(roots[0], own, refusal_of) if is_independent else {}
+        recipes = read_recipes(roots, catalog, project=project, known=known, refusal_of=refusal_of)
     families: dict[str, dict[str, Recipe]] = {}
     for recipe in recipes.by_name.values():
         families.setdefault(recipe.family, {})[recipe.name] = recipe
@@ -258,7 +259,9 @@ def _is_independent(
     return all(used.get(name) == component.directory for name, component in own.items())
 
 
-def _own_recipes(root: Path, own: Mapping[str, "Component"]) -> Mapping[Path, Sequence["Recipe"]]:
+def _own_recipes(
+    root: Path, own: Mapping[str, "Component"], refusal_of: "RefusalOf | None"
+) -> Mapping[Path, Sequence["Recipe"]]:
     """Return Bakehouse's own recipes by file, like `_own_components`."""
     from bakehouse.catalog.recipe import read_recipes
 
@@ -268,7 +271,7 @@ def _own_recipes(root: Path, own: Mapping[str, "Component"]) -> Mapping[Path, Se
         return cached
     families: dict[Path, list[Recipe]] = {}
     with _recorded() as record:
-        recipes = read_recipes([root], _read_catalog([root], own))
+        recipes = read_recipes([root], _read_catalog([root], own), refusal_of=refusal_of)
     if recipes.broken:
         return {}
     for recipe in recipes.by_name.values():

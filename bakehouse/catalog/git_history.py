@@ -9,6 +9,7 @@ from collections.abc import Mapping as MappingOf
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
@@ -16,7 +17,7 @@ from bakehouse.catalog import apt_lock, ignore_file, pins
 from bakehouse.catalog.base_image_lock import AptLocks, read_locks
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import HOME, ProjectSettings
-from bakehouse.catalog.recipe import Recipe, read_recipes
+from bakehouse.catalog.recipe import Recipe, RefusalOf, read_recipes
 from bakehouse.catalog.requirements_file import included_files
 from bakehouse.errors import Problems, RecipeError, UsageError
 from bakehouse.util.files import make_directory, matching_paths, read_bytes, remove_file
@@ -44,7 +45,9 @@ class Past:
 
 
 @contextlib.contextmanager
-def past(project: ProjectSettings, revision: str, image: str = "*") -> Iterator[Past]:
+def past(
+    project: ProjectSettings, revision: str, image: str = "*", refusal_of: RefusalOf | None = None
+) -> Iterator[Past]:
     """Read the catalogue and recipes at a commit; their locks are readable until the context ends.
 
     Only recipes that `image`, a name, family or glob, selects have to be valid.
@@ -63,7 +66,8 @@ def past(project: ProjectSettings, revision: str, image: str = "*") -> Iterator[
         roots = [copies.get(root, root) for root in project.recipe_roots]
         try:
             catalog = load_catalog(roots)
-            yield Past(catalog, *_recipes(roots, catalog, image, here, revision), read_locks(roots))
+            recipes = _recipes(roots, catalog, image, here, revision, refusal_of)
+            yield Past(catalog, *recipes, read_locks(roots))
         except RecipeError as error:
             first = error.diagnostics[0]
             spot = first.location
@@ -122,13 +126,19 @@ def uncommitted(project: ProjectSettings, recipe: Path) -> tuple[str, ...]:
 
 
 def _recipes(
-    roots: SequenceOf[Path], catalog: Catalog, image: str, project: Path, revision: str
+    roots: SequenceOf[Path],
+    catalog: Catalog,
+    image: str,
+    project: Path,
+    revision: str,
+    refusal_of: RefusalOf | None,
 ) -> tuple[MappingOf[str, Recipe], MappingOf[str, str]]:
     """Read the recipes, and why the locked requirements of some cannot be read: these are left out."""
-    recipes = read_recipes(roots, catalog, project=project, is_limited=False)
+    read = partial(read_recipes, roots, catalog, project=project, is_limited=False, refusal_of=refusal_of)
+    recipes = read()
     if not recipes.broken:
         return recipes.by_name, {}
-    unlocked = read_recipes(roots, catalog, locked=False, project=project, is_limited=False)
+    unlocked = read(locked=False)
     problems = Problems()
     for broken in unlocked.broken:
         if any(fnmatchcase(name, image) for name in (broken.family, *broken.names)):

@@ -4,10 +4,11 @@ The `matrix` of a variant or recipe lists the axes.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from itertools import product
 
+from bakehouse.catalog.window import Window, Windows
 from bakehouse.errors import Diagnostic, Location, Problems
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
@@ -45,20 +46,21 @@ def expand(node: YamlMapping, cells: Iterable[Variables], problems: Problems) ->
     return [substituted(YamlMapping(entries, node.location), cell, problems) for cell in cells]
 
 
-def cells(fields: Fields) -> list[Variables]:
+def cells(fields: Fields, windows: Windows) -> list[Variables]:
     """Return the cells of a `matrix`: the product of its axes without `exclude`, and `include`.
 
-    An axis is a list of texts, or of mappings that set several variables at once.
+    An axis is a window, or a list of texts, or of mappings that set several variables at once.
     """
     axes = [name for name in fields.names if name not in (EXCLUDE, INCLUDE)]
-    product_cells = _cells(fields, axes, fields.problems)
+    product_cells = _cells(fields, axes, fields.problems, windows)
     variables = product_cells[0].keys() if product_cells else set()
     kept = product_cells
     for item in fields.children(EXCLUDE, "an item of `exclude`"):
         pattern = _texts(item)
         if _are_known(item, pattern, variables):
             left = [cell for cell in kept if not _matches(cell, pattern)]
-            if len(left) == len(kept):
+            # The window may hold such a combination later
+            if len(left) == len(kept) and not windows.refusals:
                 item.report(
                     "this item excludes nothing", item.location, hint="remove it or correct its values"
                 )
@@ -109,12 +111,22 @@ def _text(scalar: Scalar, cell: Variables, problems: Problems) -> Scalar:
     return Scalar(_VARIABLE.sub(value, scalar.text), scalar.location)
 
 
-def _cells(fields: Fields, axes: Iterable[str], problems: Problems) -> list[Variables]:
-    lists, size = [], 1
+def _cells(
+    fields: Fields, axes: Collection[str], problems: Problems, windows: Windows | None = None
+) -> list[Variables]:
+    lists: dict[str, list[Variables]] = {}
+    by_axis: dict[str, Window] = {}
+    size = 1
     for axis in axes:
-        items = _axis(fields, axis)
-        lists.append(items)
-        size *= len(items)
+        node = fields.node(axis)
+        if windows and isinstance(node, YamlMapping):
+            inner = Fields(node, f"the window of `{axis}`", problems)
+            by_axis[axis] = windows.read(inner, axis, axes)
+            lists[axis] = [{axis: version} for version in by_axis[axis].versions]
+            size *= by_axis[axis].newest
+        else:
+            lists[axis] = _axis(fields, axis)
+            size *= len(lists[axis])
     if not lists:
         fields.report(
             f"{fields.what} has no axes", fields.location, hint="write an axis as a name and a list of values"
@@ -124,8 +136,12 @@ def _cells(fields: Fields, axes: Iterable[str], problems: Problems) -> list[Vari
         message = f"{size:,} combinations; at most {MAX_CELLS:,} are allowed"
         fields.report(message, fields.location, hint="split the recipe: `exclude` does not lower this number")
         return []
-    _check_apart(fields, [items[0] for items in lists if items])
-    return [{name: value for part in parts for name, value in part.items()} for parts in product(*lists)]
+    _check_apart(fields, [items[0] for items in lists.values() if items])
+    if windows and by_axis:
+        return windows.cells(fields, lists, by_axis) if all(lists.values()) else []
+    return [
+        {name: value for part in parts for name, value in part.items()} for parts in product(*lists.values())
+    ]
 
 
 def _axis(fields: Fields, name: str) -> list[Variables]:

@@ -1,7 +1,7 @@
 """Reader of image recipes, with the location of every value."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,7 +11,7 @@ from bakehouse.catalog.build_requirements import read_undeclared
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
 from bakehouse.catalog.job_checks import EFA_BANDWIDTH, JOB_CHECKS
-from bakehouse.catalog.matrix import MATRIX, cells, expand
+from bakehouse.catalog.matrix import MATRIX, Variables, cells, expand
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.purpose import PURPOSES, Concession, read_concessions, read_purpose
 from bakehouse.catalog.python_lock import Package, load_lock
@@ -35,6 +35,7 @@ from bakehouse.catalog.user_files import (
     report_missing,
 )
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke, read_smoke
+from bakehouse.catalog.window import Windows
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.directory_handles import repository_around
 from bakehouse.util.files import is_file, matching_paths, names_in
@@ -45,6 +46,8 @@ from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Mapping as YamlMapping
 from bakehouse.util.yaml_reader import Node, Scalar, load
 
+RefusalOf = Callable[["Recipe", Catalog], str]
+"""Returns why no versions satisfy a recipe; empty if some do."""
 FORMATS = ("docker", "oci", "oci-zstd")
 """Docker schema 2 or OCI with gzip layers, or OCI with zstd layers (impossible in Docker schema 2)."""
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
@@ -160,6 +163,8 @@ class Recipe:
     purpose: str = ""
     """Purpose that it is recommended for; empty for images of users and those of the archive."""
     concessions: tuple[Concession, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Combinations that the windows of its matrix leave out, with the reasons; not part of build keys."""
 
     @property
     def is_archived(self) -> bool:
@@ -190,14 +195,19 @@ class Recipes:
 
 
 def load_recipes(
-    roots: Iterable[Path], catalog: Catalog, problems: Problems | None = None, *, locked: bool = True
+    roots: Iterable[Path],
+    catalog: Catalog,
+    problems: Problems | None = None,
+    *,
+    locked: bool = True,
+    refusal_of: RefusalOf | None = None,
 ) -> dict[str, Recipe]:
     """Read all image recipes, as `read_recipes` does.
 
     Mistakes are added to `problems`, or raised together as RecipeError without it.
     """
     mistakes = Problems() if problems is None else problems
-    recipes = read_recipes(roots, catalog, locked=locked)
+    recipes = read_recipes(roots, catalog, locked=locked, refusal_of=refusal_of)
     for broken in recipes.broken:
         mistakes.extend(broken.mistakes)
     if problems is None:
@@ -213,13 +223,15 @@ def read_recipes(
     project: Path | None = None,
     is_limited: bool = True,
     known: Mapping[Path, Sequence[Recipe]] = MappingProxyType({}),
+    refusal_of: RefusalOf | None = None,
 ) -> Recipes:
     """Read all image recipes; those of later directories replace earlier ones.
 
     A file with mistakes does not affect the others. Without `locked`, missing and outdated locks of
     requirements are accepted, because `bake lock` makes them. The `.dockerignore` of a `project` applies to
     the files of recipes, which must be in its repository or in one of `roots` if `is_limited`. `known` are
-    the recipes of files that were read before.
+    the recipes of files that were read before. Only a catalogue without windows can be read without
+    `refusal_of`.
     """
     roots = tuple(roots)
     inside = (repository_around(project), *roots) if project and is_limited else ()
@@ -243,7 +255,7 @@ def read_recipes(
                 mistakes.add(Diagnostic(message, Location(path, 1, 1), hint=hint))
                 continue
             try:
-                family = _load_family(path, load(path), catalog, mistakes, locked, reach)
+                family = _load_family(path, load(path), catalog, mistakes, locked, reach, refusal_of)
                 families[path.stem] = [replace(recipe, directory=directory) for recipe in family]
             except RecipeError as error:
                 mistakes.extend(error.diagnostics)
@@ -272,7 +284,13 @@ def read_recipes(
 
 
 def _load_family(
-    path: Path, root: Node, catalog: Catalog, problems: Problems, locked: bool, reach: Reach
+    path: Path,
+    root: Node,
+    catalog: Catalog,
+    problems: Problems,
+    locked: bool,
+    reach: Reach,
+    refusal_of: RefusalOf | None,
 ) -> list[Recipe]:
     """Return the recipe of one image, or those of the cells of a matrix."""
     fields = Fields(root, f"image `{path.stem}`", problems)
@@ -280,7 +298,23 @@ def _load_family(
     if not isinstance(root, YamlMapping) or matrix is None:
         image = Fields(root, fields.what, problems)
         return _for_platforms(image, path, path.stem, catalog, locked, reach)
-    recipes, matrix_cells = [], cells(matrix)
+
+    def refusal(cell: Variables) -> str:
+        """Return why a cell does not resolve; mistakes are reported when it is in the window."""
+        if refusal_of is None:
+            message = "a window needs a resolver"
+            raise ValueError(message)
+        trial = Problems()
+        [node] = expand(root, [cell], trial)
+        image = Fields(node, fields.what, trial)
+        images = _for_platforms(image, path, image.text("name", path.stem), catalog, False, reach)
+        return "" if trial else next(filter(None, (refusal_of(recipe, catalog) for recipe in images)), "")
+
+    def mistakes_of(name: str) -> Iterator[Diagnostic]:
+        return (mistake for broken in catalog.broken_among({name}) for mistake in broken.mistakes)
+
+    windows = Windows(catalog.components, mistakes_of, refusal)
+    recipes, matrix_cells = [], cells(matrix, windows)
     for node in expand(root, matrix_cells, problems):
         name = Fields(node, fields.what, Problems()).node("name")
         if isinstance(name, Scalar):
@@ -290,7 +324,8 @@ def _load_family(
             names = "-".join(f"${{{variable}|tag}}" for variable in matrix_cells[0])
             hint = f"such as `name: {path.stem}-{names}`"
             fields.report("a recipe with a matrix needs a `name` for its images", matrix.location, hint=hint)
-    return recipes
+    left_out = windows.left_out
+    return [replace(recipe, left_out=left_out) for recipe in recipes] if left_out else recipes
 
 
 def _for_platforms(

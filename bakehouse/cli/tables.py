@@ -12,10 +12,11 @@ from bakehouse.util.format import first_names, format_bytes, format_count, forma
 
 if TYPE_CHECKING:
     # Tasks import this module when they start, and most of these imports are slow.
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from bakehouse.builder.built_image import BuiltImage
     from bakehouse.catalog.base_image_lock import AptLocks
+    from bakehouse.catalog.recipe import Recipe
     from bakehouse.cluster.smoke_report import SmokeReport
     from bakehouse.evidence.known_checks import KnownChecks
     from bakehouse.ledger.releases import ReleaseRecord
@@ -34,6 +35,13 @@ def resolution_table(resolutions: Iterable[Resolution]) -> str:
     images = list(resolutions)
     blocks = "\n".join(f"{resolution.recipe.name}\n{_components(resolution)}" for resolution in images)
     return f"{blocks}{warnings_text(images)}"
+
+
+def left_out(recipes: Iterable[Recipe], families: Collection[str]) -> str:
+    """Format the combinations that do not resolve and so are not in the window of a named family."""
+    combinations = (line for recipe in recipes if recipe.family in families for line in recipe.left_out)
+    lines = "".join(f"  {line}\n" for line in dict.fromkeys(combinations))
+    return f"\nnewer, but left out because they do not resolve:\n{lines}" if lines else ""
 
 
 def _components(resolution: Resolution) -> str:

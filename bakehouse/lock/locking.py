@@ -43,7 +43,15 @@ from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.lock.recipe_lock import questionable_packages
 from bakehouse.lock.requirements_locks import RequirementsScope, lock_requirements
 from bakehouse.lock.selection import LockSelection, select_locked
-from bakehouse.plan.workspace import Workspace, is_own, leave_out, own_recipes, resolve_all, without_affected
+from bakehouse.plan.workspace import (
+    Workspace,
+    conflict_text,
+    is_own,
+    leave_out,
+    own_recipes,
+    resolve_all,
+    without_affected,
+)
 from bakehouse.resolve.candidate import Candidate
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.file_lock import exclusive
@@ -113,7 +121,7 @@ def run(
             workspace = unlocked_workspace(start, failures)
             return _run(workspace, patterns, report, on_event, [] if changes is None else changes, scope)
 
-        loaded = cache.load(settings.recipe_roots, settings.root)
+        loaded = cache.load(settings.recipe_roots, settings.root, conflict_text)
         # Without an engine, some files are not locked, which each run says
         has_engine = isinstance(daemon_info.probe(), daemon_info.Daemon)
         if scope != _MISSING or not loaded.kept or not has_engine:
@@ -436,7 +444,8 @@ def unlocked_workspace(start: Path, failures: list[BakehouseError] | None = None
     """Return a project whose requirements may have a missing or outdated lock."""
     settings = project.find(start)
     catalog = cache.read_catalog(settings.recipe_roots)
-    recipes = read_recipes(settings.recipe_roots, catalog, locked=False, project=settings.root)
+    roots, root = settings.recipe_roots, settings.root
+    recipes = read_recipes(roots, catalog, locked=False, project=root, refusal_of=conflict_text)
     recipes = without_affected(recipes, catalog)
     left_out = [] if failures is None else failures
     return Workspace(settings, catalog, recipes.by_name, {}, recipes.broken, left_out)

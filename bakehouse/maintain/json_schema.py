@@ -14,6 +14,7 @@ from bakehouse.catalog.catalog import Catalog, read_component
 from bakehouse.catalog.matrix import EXCLUDE, INCLUDE, MATRIX, VARIABLE_NAME
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import read_recipe
+from bakehouse.catalog.window import GROUP, NEWEST
 from bakehouse.errors import Location, Problems
 from bakehouse.util.yaml_fields import NO_HINTS, Fields, Hints, Key
 from bakehouse.util.yaml_reader import Mapping, Node, Scalar
@@ -91,7 +92,12 @@ def recipe() -> Schema:
     fields = _RecordedFields("An image recipe of Bakehouse", Problems())
     read_recipe(fields, Path("an-image.yaml"), _SAMPLE, Catalog({}), locked=True)
     cells = {"type": "array", "items": _LISTED}
-    fields.shapes[MATRIX] = {**_AXES, "properties": {EXCLUDE: cells, INCLUDE: cells}}
+    axis = {"anyOf": [_AXES["additionalProperties"], _WINDOW]}
+    fields.shapes[MATRIX] = {
+        **_AXES,
+        "additionalProperties": axis,
+        "properties": {EXCLUDE: cells, INCLUDE: cells},
+    }
     return {**_document(fields), "dependencies": {MATRIX: ["name"]}}
 
 
@@ -147,6 +153,13 @@ _AXES: Schema = {
     "additionalProperties": {"type": "array", "minItems": 1, "items": {"anyOf": [TEXT, _LISTED]}},
 }
 
+
+_WINDOW: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": [NEWEST],
+    "properties": {NEWEST: TEXT, GROUP: TEXT},
+}
 
 _FILES: Schema = {"anyOf": []}
 """A path, a mapping with the path, or a list of these."""

@@ -16,7 +16,7 @@ from bakehouse.plan.key_reasons import key_reasons
 from bakehouse.plan.model import Image, StageKey, key_with_code
 from bakehouse.plan.planner import make_plan
 from bakehouse.plan.recipe_diff import recipe_differences
-from bakehouse.plan.workspace import Workspace
+from bakehouse.plan.workspace import Workspace, conflict_text
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util import file_format
 from bakehouse.util.json_reader import parse_json
@@ -47,7 +47,7 @@ def changed_since(project: ProjectSettings, images: Iterable[Image], revision: s
     keys, images = keys_at(project, revision), tuple(images)
     if not any(image.content.code and keys.get(image.name) == image.recipe_key for image in images):
         return _changed(images, keys, {})
-    with git_history.past(project, revision) as past:
+    with git_history.past(project, revision, refusal_of=conflict_text) as past:
         return _changed(images, keys, past.recipes)
 
 
@@ -60,7 +60,7 @@ def compare(workspace: Workspace, images: Iterable[Image], revision: str) -> Cha
     """
     project, images = workspace.project, tuple(images)
     keys = keys_at(project, revision)
-    with git_history.past(project, revision) as past:
+    with git_history.past(project, revision, refusal_of=conflict_text) as past:
         changed = _changed(images, keys, past.recipes)
         old = _past_images(workspace, past, keys.keys() - past.unread.keys()) if changed else {}
         same = {name for name, image in old.items() if image.recipe_key == keys[name]}

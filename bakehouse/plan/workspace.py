@@ -103,11 +103,24 @@ def open_workspace(start: Path | None = None) -> Workspace:
     """Read the project of the current directory. A mistake affects only images that use its file."""
     location = project.find((start or Path.cwd()).resolve())
     location.require_consent("recipes")
-    loaded = cache.load(location.recipe_roots, location.root)
+    loaded = cache.load(location.recipe_roots, location.root, conflict_text)
     catalog = loaded.catalog
     recipes = without_affected(loaded.recipes, catalog) if catalog.broken else loaded.recipes
     templates = read_templates(HOME / "templates")
     return Workspace(location, catalog, recipes.by_name, templates, recipes.broken, kept=loaded.kept)
+
+
+def conflict_text(recipe: Recipe, catalog: Catalog) -> str:
+    """Return why no versions satisfy a recipe; empty if some do."""
+    from bakehouse.resolve.conflict_report import first_reason
+    from bakehouse.resolve.resolver import Unsatisfiable, resolve
+
+    try:
+        resolve(recipe, catalog)
+    except Unsatisfiable as error:
+        reason = first_reason(error.conflict)
+        return reason.text if reason else f"nothing provides {error.conflict.name}"
+    return ""
 
 
 def without_affected(recipes: Recipes, catalog: Catalog) -> Recipes:

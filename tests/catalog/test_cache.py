@@ -24,6 +24,7 @@ from bakehouse.catalog.component import Component
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe, load_recipes, read_recipes
 from bakehouse.errors import Problems
+from bakehouse.plan.workspace import conflict_text
 from bakehouse.util.files import open_file
 from tests.support.requirements_locks import locked_heading
 from tests.support.trees import IMAGE, Tree
@@ -108,12 +109,12 @@ def test_it_is_read_once(own: Tree, cache: Path, reads: list[object]) -> None:
 @pytest.mark.usefixtures("cache", "settled")
 def test_the_catalogue_of_bakehouse_is_the_same_from_the_cache() -> None:
     roots = [HOME / "recipes"]
-    load(roots)
+    load(roots, refusal_of=conflict_text)
     loaded = load(roots)
 
     assert loaded.kept
     assert loaded.catalog == load_catalog(roots)
-    assert dict(loaded.recipes.by_name) == load_recipes(roots, load_catalog(roots))
+    assert dict(loaded.recipes.by_name) == load_recipes(roots, load_catalog(roots), refusal_of=conflict_text)
 
 
 def rewritten(path: Path, change: Callable[[str], str]) -> None:

@@ -12,6 +12,7 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.errors import Location, RecipeError
+from bakehouse.plan.workspace import conflict_text
 from tests.support.data import text_of
 from tests.support.errors import error_text, raised, refusal
 from tests.support.trees import Tree
@@ -205,7 +206,7 @@ def test_own_recipes_lie_over_the_catalogue_that_bakehouse_brings(own: Tree) -> 
     own.write("more/components/metis/component.yaml", 'summary: Theirs\nreleases: [{version: "99"}]\n')
     settings = project.find(own.root / "src", {})
     catalog = load_catalog(settings.recipe_roots)
-    recipes = load_recipes(settings.recipe_roots, catalog)
+    recipes = load_recipes(settings.recipe_roots, catalog, refusal_of=conflict_text)
 
     assert recipes["mpi-cpu"].summary == "Ours"
     assert [component.name for component in recipes["mpi-cpu"].components] == ["ours"]

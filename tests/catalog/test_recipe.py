@@ -11,6 +11,7 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Content, Recipe, load_recipes, read_recipes
 from bakehouse.errors import RecipeError
+from bakehouse.plan.workspace import conflict_text
 from tests.support.errors import error_text, raised
 from tests.support.trees import IMAGE, SHA, Tree
 
@@ -254,7 +255,8 @@ def test_a_recipe_has_its_directory_in_the_project(tmp_path: Path) -> None:
     roots = [HOME / "recipes", tmp_path / "shared", project / "teams/ads"]
     for root in roots[1:]:
         Tree(root).image("summary: Ours\nbase: debian\n", root.name)
-    recipes = read_recipes(roots, load_catalog(roots), project=project).by_name
+    catalog = load_catalog(roots)
+    recipes = read_recipes(roots, catalog, project=project, refusal_of=conflict_text).by_name
 
     assert {name: recipes[name].directory for name in ("mpi-cpu", "shared", "ads")} == {
         "mpi-cpu": "recipes",
@@ -266,9 +268,8 @@ def test_a_recipe_has_its_directory_in_the_project(tmp_path: Path) -> None:
 def test_what_bakehouse_brings_can_be_read() -> None:
     catalog = load_catalog([HOME / "recipes"])
 
-    assert {"mpi-cpu", "pytorch-cpu", "pytorch-cu130", "tensorflow-cpu"} <= load_recipes(
-        [HOME / "recipes"], catalog
-    ).keys()
+    recipes = load_recipes([HOME / "recipes"], catalog, refusal_of=conflict_text)
+    assert {"mpi-cpu", "pytorch-cpu", "pytorch-cu130", "tensorflow-cpu"} <= recipes.keys()
 
 
 def test_required_checks_are_jobs_or_what_components_answer(tree: Tree) -> None:

@@ -12,6 +12,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes, read_recipes
 from bakehouse.catalog.secrets import Secret, kind_of_secret, secret_in, secret_in_file
 from bakehouse.errors import RecipeError
+from bakehouse.plan.workspace import conflict_text
 from tests.support.errors import refusal
 from tests.support.own_recipes import catalog
 from tests.support.trees import Tree
@@ -95,7 +96,7 @@ def test_a_variable_can_be_declared_public(tree: Tree) -> None:
 
 
 def test_the_recipes_of_bakehouse_have_none() -> None:
-    assert load_recipes([HOME / "recipes"], catalog())
+    assert load_recipes([HOME / "recipes"], catalog(), refusal_of=conflict_text)
 
 
 @pytest.mark.parametrize(

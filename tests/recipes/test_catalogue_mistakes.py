@@ -18,7 +18,7 @@ from bakehouse.catalog.recipe import Recipe, load_recipes, read_recipes
 from bakehouse.cli import main
 from bakehouse.errors import Problems, RecipeError
 from bakehouse.plan import workspace
-from bakehouse.plan.workspace import Workspace, read_templates
+from bakehouse.plan.workspace import Workspace, conflict_text, read_templates
 
 MISTAKES = Path(__file__).parents[1] / "mistakes"
 SLUGS = sorted(path.parent.name for path in MISTAKES.glob("*/command.txt"))
@@ -30,7 +30,7 @@ PLACE = re.compile(r"(recipes/components/[a-z0-9-]+/[a-z./-]+):[0-9]+(:[0-9]+)?"
 def catalogue() -> tuple[Catalog, dict[str, Recipe]]:
     problems = Problems()
     catalog = load_catalog([HOME / "recipes"], problems)
-    recipes = load_recipes([HOME / "recipes"], catalog, problems)
+    recipes = load_recipes([HOME / "recipes"], catalog, problems, refusal_of=conflict_text)
     problems.raise_as(RecipeError)
     return catalog, recipes
 

@@ -13,7 +13,7 @@ from bakehouse.errors import Problems, RecipeError
 from bakehouse.plan.dockerfile import RenderedFile, render
 from bakehouse.plan.model import Plan
 from bakehouse.plan.planner import make_plan
-from bakehouse.plan.workspace import Workspace, read_templates, without_affected
+from bakehouse.plan.workspace import Workspace, conflict_text, read_templates, without_affected
 from bakehouse.resolve.resolver import Resolution, resolve
 
 RECIPES = HOME / "recipes"
@@ -21,10 +21,10 @@ RECIPES = HOME / "recipes"
 
 @cache
 def _loaded() -> Loaded:
-    loaded = load([RECIPES], HOME)
+    loaded = load([RECIPES], HOME, conflict_text)
     if loaded.catalog.broken or loaded.recipes.broken:
         # These raise the mistakes
-        load_recipes([RECIPES], load_catalog([RECIPES]))
+        load_recipes([RECIPES], load_catalog([RECIPES]), refusal_of=conflict_text)
     return loaded
 
 
@@ -44,7 +44,7 @@ def opened(start: Path | None = None) -> Workspace:
     """
     location = project.find((start or Path.cwd()).resolve())
     catalog = load_catalog(location.recipe_roots, Problems(), _read)
-    mine = read_recipes(location.recipe_roots[1:], catalog, project=location.root)
+    mine = read_recipes(location.recipe_roots[1:], catalog, project=location.root, refusal_of=conflict_text)
     families = {recipe.family for recipe in mine.by_name.values()} | {broken.family for broken in mine.broken}
     others = {name: recipe for name, recipe in recipes().items() if recipe.family not in families}
     known = Recipes({**others, **mine.by_name}, mine.broken)

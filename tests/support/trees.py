@@ -12,7 +12,7 @@ from bakehouse.errors import BakehouseError
 from bakehouse.plan import dockerfile as rendering
 from bakehouse.plan.model import Image, Plan
 from bakehouse.plan.planner import make_plan
-from bakehouse.plan.workspace import read_templates
+from bakehouse.plan.workspace import conflict_text, read_templates
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from tests.support.errors import error_text
@@ -102,11 +102,11 @@ class Tree:
         return load_catalog([self.root])
 
     def recipes(self) -> dict[str, Recipe]:
-        return load_recipes([self.root], self.catalog())
+        return load_recipes([self.root], self.catalog(), refusal_of=conflict_text)
 
     def resolve(self, name: str = "small") -> Resolution:
         catalog = self.catalog()
-        return resolve(load_recipes([self.root], catalog)[name], catalog)
+        return resolve(self.recipes()[name], catalog)
 
     def chosen(self, name: str = "small") -> dict[str, str]:
         """Names, versions and variants, as one says them."""
@@ -131,7 +131,7 @@ class Tree:
         """Return the error text of an image that cannot be resolved."""
         catalog = self.catalog()
         with pytest.raises(Unsatisfiable) as caught:
-            resolve(load_recipes([self.root], catalog)[name], catalog)
+            resolve(self.recipes()[name], catalog)
         return error_text(conflict_report.conflict_error(caught.value.conflict, catalog))
 
     def mistakes(self) -> str:

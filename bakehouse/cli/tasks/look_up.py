@@ -1,6 +1,7 @@
 """Tasks that look up images and versions. They need no engine and no network."""
 
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ def list_images(context: Context, images: str, all: bool = False, json: bool = F
     named = [pattern for pattern in patterns if not set("*?[") & set(pattern)]
     workspace = open_project(",".join(named) or None)
     recipes = select(workspace, patterns or ["*"], skip_broken=True).recipes
-    from bakehouse.cli import listed_images
+    from bakehouse.cli import listed_images, tables
 
     if json:
         own = [recipe for recipe in recipes if is_own(workspace, recipe.location.path)]
@@ -46,7 +47,8 @@ def list_images(context: Context, images: str, all: bool = False, json: bool = F
     else:
         states = listed_images.image_states(workspace, recipes)
         differ = {name for name, state in states.items() if state.differ}
-        show(listed_images.listing(workspace, recipes, differ, archive=all or bool(patterns)))
+        listing = listed_images.listing(workspace, recipes, differ, archive=all or bool(patterns))
+        show(listing + tables.left_out(recipes, patterns))
 
 
 @bake_task(
@@ -74,7 +76,8 @@ def resolve(context: Context, images: str, assume: list[str], json: bool = False
     patterns = split(images)
     if not assume:
         resolutions = select(workspace, patterns).resolutions
-        show(json_report.resolutions(resolutions) if json else tables.resolution_table(resolutions))
+        text = tables.resolution_table(resolutions) + tables.left_out(workspace.recipes.values(), patterns)
+        show(json_report.resolutions(resolutions) if json else text)
         return
     assumptions = what_if.parse_assumptions(assume, workspace.catalog)
     if not patterns:
@@ -173,7 +176,7 @@ def diff(
     from bakehouse.catalog import git_history
     from bakehouse.cli import json_report, tables
     from bakehouse.plan import diff as comparison
-    from bakehouse.plan.workspace import Selection, is_own, require_valid, select
+    from bakehouse.plan.workspace import Selection, conflict_text, is_own, require_valid, select
 
     workspace = open_project(",".join(filter(None, (image, other))))
     if bool(other) == bool(from_):
@@ -192,9 +195,9 @@ def diff(
         return
     require_valid(workspace, split(image))
     with contextlib.ExitStack() as stack:
-        pattern = image or "*"
-        old = stack.enter_context(git_history.past(workspace.project, from_, pattern))
-        new = stack.enter_context(git_history.past(workspace.project, to, pattern)) if to else workspace
+        past = partial(git_history.past, workspace.project, image=image or "*", refusal_of=conflict_text)
+        old = stack.enter_context(past(from_))
+        new = stack.enter_context(past(to)) if to else workspace
         if image:
             names = comparison.names_at(old, new, image)
         else:

@@ -27,7 +27,7 @@ from bakehouse.commands.dockerfile_import.translate import DockerfileBuild, find
 from bakehouse.errors import Location, RecipeError, UsageError
 from bakehouse.lock import locking
 from bakehouse.lock.base_description import component_name
-from bakehouse.plan.workspace import open_workspace, select
+from bakehouse.plan.workspace import conflict_text, open_workspace, select
 from bakehouse.util.dockerfile_reader import instructions
 from bakehouse.util.files import display_path, is_file, read_text, write_whole
 from bakehouse.util.format import format_count, format_table
@@ -161,7 +161,7 @@ def run(
     if not recipe.exists():
         own = recipe.parent.parent
         roots = (HOME / "recipes", *([own] if own.is_dir() else []))
-        catalog = cache.load(roots).catalog
+        catalog = cache.load(roots, refusal_of=conflict_text).catalog
         if created.build:
             context = created.build.context
             if context != source.parent:
@@ -288,7 +288,9 @@ def _described(
 ) -> BaseChoice:
     """Write the component of a base, unless it exists, and return it. Raises UsageError for no image."""
     bases = [
-        name for name, part in cache.load((HOME / "recipes",)).catalog.components.items() if part.is_base
+        name
+        for name, part in cache.load((HOME / "recipes",), refusal_of=conflict_text).catalog.components.items()
+        if part.is_base
     ]
     plain = base.partition(":")[0]
     if "/" not in base and (plain == base or suggestion(plain, bases)):
@@ -305,7 +307,7 @@ def _described(
         created.lines.append(line)
     else:
         created.lines.append(f"kept {path.relative_to(root)}")
-    catalog = cache.load((HOME / "recipes", recipes)).catalog
+    catalog = cache.load((HOME / "recipes", recipes), refusal_of=conflict_text).catalog
     if name not in catalog.components:
         raise RecipeError(
             f"component `{name}` has mistakes",

@@ -11,7 +11,7 @@ from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan import affected
 from bakehouse.plan.diff import PackageChanges, differences, package_changes, recipe_changes
 from bakehouse.plan.model import Image, ImageKey, key_with_code
-from bakehouse.plan.workspace import Workspace
+from bakehouse.plan.workspace import Workspace, conflict_text
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.value_change import ValueChange, value_changes
 
@@ -76,7 +76,8 @@ def compare_commit(
     project = workspace.project
     keys = affected.keys_at(project, revision)
     names = [recipe.name for recipe in recipes]
-    with git_history.past(project, revision, patterns[0] if len(patterns) == 1 else "*") as past:
+    pattern = patterns[0] if len(patterns) == 1 else "*"
+    with git_history.past(project, revision, pattern, conflict_text) as past:
         common = [name for name in names if name in past.recipes]
         compared = (_change(workspace, past, name, images.get(name), keys.get(name)) for name in common)
         changed = tuple(filter(None, compared))

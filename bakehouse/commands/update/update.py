@@ -35,7 +35,7 @@ from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import build_backend
 from bakehouse.lock import python as pylock
 from bakehouse.plan import dockerfile
-from bakehouse.plan.workspace import Workspace, is_own, nearest_name, plan_resolutions
+from bakehouse.plan.workspace import Workspace, conflict_text, is_own, nearest_name, plan_resolutions
 from bakehouse.resolve import what_if
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import files_below, make_directory, read_bytes, remove_file, write_whole
@@ -289,7 +289,7 @@ class _Updater:
             mistake for broken in catalog.broken if broken.name not in known for mistake in broken.mistakes
         ]:
             raise RecipeError.of(*mistakes)
-        recipes = read_recipes(roots, catalog, project=project.root)
+        recipes = read_recipes(roots, catalog, project=project.root, refusal_of=conflict_text)
         workspace = replace(self._workspace, project=project, catalog=catalog, recipes=recipes.by_name)
         return workspace, _resolutions(workspace)
 
@@ -306,7 +306,13 @@ class _Updater:
         self, name: str, version: str, workspace: Workspace, resolutions: dict[str, Resolution]
     ) -> tuple[str, ...]:
         """Return the images that contain the release now, after rendering them. Raises RecipeError."""
-        if lost := sorted(self._resolutions.keys() - resolutions.keys()):
+        # The others left a window, in which the release is
+        families = {recipe.family for recipe in workspace.recipes.values()}
+        if lost := sorted(
+            image
+            for image in self._resolutions.keys() - resolutions.keys()
+            if image in workspace.recipes or self._workspace.recipes[image].family not in families
+        ):
             raise UpstreamError(name, f"with {version} these images cannot be resolved: {format_names(lost)}")
         moved = [
             resolution

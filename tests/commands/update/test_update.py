@@ -19,7 +19,7 @@ from bakehouse.commands.update.release_draft import Evidence, ReleaseDrafter, re
 from bakehouse.commands.update.release_entry import entry_text, read_entry
 from bakehouse.commands.update.update import ComponentUpdate
 from bakehouse.errors import BuildError, EngineError, Problems, UsageError
-from bakehouse.plan.workspace import Workspace, read_templates
+from bakehouse.plan.workspace import Workspace, conflict_text, read_templates
 from tests.support import own_recipes
 from tests.support.data import text_of
 from tests.support.errors import raised
@@ -167,6 +167,20 @@ def test_a_new_release_is_reported_with_its_evidence(workspace: Workspace, index
     before = files_of(workspace)
     assert update.text(run(workspace), written=False) == REPORT
     assert files_of(workspace) == before
+
+
+def test_a_new_release_moves_a_window(workspace: Workspace, index: FileServer) -> None:
+    roots, root = workspace.project.recipe_roots, workspace.project.root
+    window = RECIPE.replace('fast: "*"', 'fast: "${fast}"')
+    axes = "name: image-${fast}\nmatrix: {fast: {newest: 1}}\n"
+    (root / "recipes" / "images" / "image.yaml").write_text(window + axes)
+    (root / "recipes/components/fast/component.yaml").write_text(COMPONENT.replace("<2", "<1"))
+    catalog = load_catalog(roots)
+    images = read_recipes(roots, catalog, project=root, refusal_of=conflict_text).by_name
+    report = update.text(run(replace(workspace, catalog=catalog, recipes=images), "fast"), written=False)
+
+    assert list(images) == ["image-1.0.0"]
+    assert "  images: image-1.1.1\n" in report
 
 
 def test_write_adds_the_entry_and_its_locks_and_nothing_else(workspace: Workspace, index: FileServer) -> None:
@@ -582,7 +596,7 @@ def test_only_the_components_of_a_project_are_checked_by_default(tmp_path: Path)
         file.write_text(content)
     roots = (HOME / "recipes", tmp_path / "recipes")
     catalog = load_catalog(roots)
-    images = read_recipes(roots, catalog, project=tmp_path).by_name
+    images = read_recipes(roots, catalog, project=tmp_path, refusal_of=conflict_text).by_name
     workspace = Workspace(
         ProjectSettings(tmp_path, roots), catalog, images, read_templates(HOME / "templates")
     )
