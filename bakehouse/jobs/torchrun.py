@@ -56,7 +56,8 @@ def abbreviation_findings(
         if name.startswith(_ADDED_BY_LAUNCHER):
             continue
         argument = f"-{name}" if letters_have_one_dash and len(name) == 1 else f"--{name}"
-        for word in (argument, argument_text(value)):
+        # After `--`, argparse looks for no options
+        for word in (argument, argument_text(value)) if argument != "--" else ():
             matches = _matches(word, options)
             if len(matches) < 2:
                 continue
@@ -74,7 +75,6 @@ def abbreviation_findings(
 def _matches(word: str, options: list[str]) -> list[str]:
     """Return the options that argparse finds for an argument."""
     start = word.partition("=")[0]
-    # `--` alone ends the options
     if not word.startswith("--") or word in ("--", *options) or start in options:
         return []
     return [option for option in options if option.startswith(start)]
