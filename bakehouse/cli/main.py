@@ -48,7 +48,9 @@ def run(words: Sequence[str]) -> int:
         diagnostics.write_failure(error, sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        # A terminal that was closed takes no message
+        with contextlib.suppress(OSError):
+            print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader, such as `head`, has ended.

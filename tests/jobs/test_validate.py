@@ -657,7 +657,7 @@ CASES: dict[str, Case] = {
         request(instance_group({"ml.c5.xlarge": Instance("ml.c5.xlarge")}, "ml.q9.128xlarge")),
         PYTORCH,
         "unknown instance type `ml.q9.128xlarge`",
-        "did you mean `ml.r5.12xlarge`?",
+        "use a type of SageMaker, such as `ml.g5.12xlarge`",
     ),
     "a local job of version 3": (
         rules.LOCAL_V3,

@@ -14,7 +14,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BakehouseError, Diagnostic, Problems, RecipeError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.planner import make_plan
-from bakehouse.plan.workspace import read_templates
+from bakehouse.plan.workspace import conflict_text, read_templates
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.yaml_fields import Fields
@@ -184,7 +184,7 @@ class Mutations:
     def _load(self, content: bytes, catalog: Catalog) -> list[Recipe]:
         path = self._directory / "images" / "mutated.yaml"
         path.write_bytes(content)
-        return list(load_recipes([self._directory], catalog).values())
+        return list(load_recipes([self._directory], catalog, refusal_of=conflict_text).values())
 
     def _image(self, recipe: Recipe, catalog: Catalog) -> None:
         try:
