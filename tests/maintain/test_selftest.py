@@ -36,7 +36,8 @@ def report_of(selected: int, passed: int = 0, failed: int = 0, **skipped: int) -
 
 
 @pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> None:
+def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(seconds, "RECORD", tmp_path / "none.json")
     monkeypatch.setattr(provision, "ensure", lambda *arguments: None)
     monkeypatch.setattr(docker, "connect", lambda: FakeEngine(lambda spec: Run()))
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: SimpleNamespace(free=10**12))
