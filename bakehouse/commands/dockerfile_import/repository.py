@@ -86,11 +86,11 @@ class _Look:
             self._rows[name] = self.proposal.account.add(0, name)
         return self._rows[name]
 
-    def _rank(self, name: str) -> tuple[int, int, int, str]:
+    def _rank(self, name: str) -> tuple[bool, int, int, int, str]:
         """Return the position of a file: those next to the script come first, then those of its parents."""
         place = _place(name)
         position = self._places.index(place) if place in self._places else len(self._places)
-        return position, rank(name) or 0, len(name), name
+        return _is_for_development(name), position, rank(name) or 0, len(name), name
 
     def _requirements(self) -> None:
         """Take the packages of one file, and name those that are left out."""
@@ -179,7 +179,7 @@ class _Look:
 
     def _environment(self) -> None:
         """Take the packages of conda's environment, and those of pip in it."""
-        found = sorted((name for name in self._files if _ENVIRONMENT.search(name)), key=_environment_order)
+        found = sorted((name for name in self._files if _ENVIRONMENT.search(name)), key=self._rank)
         for name in found:
             if _is_for_development(name):
                 self._row(name).add(Fate.REPLACED, "not in the recipe: packages for development")
@@ -345,10 +345,6 @@ def _is_for_development(name: str) -> bool:
     return bool(
         (is_list and _DEVELOPMENT.search(path.name)) or {"test", "tests", "doc", "docs"} & {*path.parts[:-1]}
     )
-
-
-def _environment_order(name: str) -> tuple[bool, int, int, str]:
-    return _is_for_development(name), name.count("/"), len(name), name
 
 
 def _likely(name: str) -> tuple[int, int, int, str]:
