@@ -28,22 +28,11 @@ def test_every_step_of_awss_guide_is_in_the_dockerfile() -> None:
     folder = HOME / "images" / IMAGE
     paths = [folder / "Dockerfile", *(path for path in (folder / "inputs").rglob("*") if path.is_file())]
     text = "".join(path.read_text() for path in paths)
-    rows = table_rows(GUIDE.read_text().partition("### Install what the image leaves out")[0])
+    rows = table_rows(GUIDE.read_text())
     quotes = [quote for row in rows for quote in re.findall("`([^`]+)`", row[1])]
 
     assert len(quotes) == len(rows)
     assert [quote for quote in quotes if quote not in text] == []
-
-
-def test_the_recipe_with_all_packages_of_awss_guide_resolves(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["recipes"]\n')
-    write_files(tmp_path, GUIDE.read_text())
-    heading = locked_heading(tmp_path / "requirements.txt", "aws-guide")
-    (tmp_path / "requirements.txt.lock").write_text(f"{heading}\n")
-
-    resolved = printed(tmp_path, "resolve aws-guide").splitlines()[1:]
-
-    assert resolved == printed(HOME, f"resolve {IMAGE}").splitlines()[1:]
 
 
 def test_each_published_breakage_is_rebuilt_by_a_test() -> None:
