@@ -1,5 +1,6 @@
 """The selection of `.dockerignore`, compared with that of the engine's own BuildKit."""
 
+import json
 import random
 import subprocess
 from pathlib import Path
@@ -76,35 +77,50 @@ def drawn(seed: int) -> str:
 CASES |= {f"random {seed}": drawn(seed) for seed in range(20)}
 
 
-@pytest.fixture(scope="module")
-def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("context")
+def context(directory: Path, patterns: str) -> Path:
+    """Write the files and a `.dockerignore` to a directory."""
     for name in FILES:
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(name)
+    (directory / ".dockerignore").write_text(patterns, encoding="utf-8", newline="")
     return directory
 
 
 @pytest.mark.parametrize("pattern", ["!", "!/", "a\\", "[a", "a[]", "[b-a]"])
-def test_docker_rejects_the_same_patterns(pattern: str, context: Path) -> None:
-    (context / ".dockerignore").write_text(f"{pattern}\n")
-    command = ["docker", "build", "--quiet", "--file", "-", str(context)]
+def test_docker_rejects_the_same_patterns(pattern: str, tmp_path: Path) -> None:
+    command = ["docker", "build", "--quiet", "--file", "-", str(context(tmp_path, f"{pattern}\n"))]
     build = subprocess.run(command, input=b"FROM scratch\nCOPY . /\n", capture_output=True, timeout=120)
 
     assert build.returncode
-    assert [problem.message for problem in source_tree.read_tree(context, LIMITS).problems] == [
+    assert [problem.message for problem in source_tree.read_tree(tmp_path, LIMITS).problems] == [
         f"`{pattern}` is not a valid pattern of `.dockerignore`"
     ]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_same_files_stay_out_as_with_docker(case: str, context: Path, tmp_path: Path) -> None:
-    (context / ".dockerignore").write_text(CASES[case], encoding="utf-8", newline="")
-    command = ["docker", "build", "--quiet", "--file", "-", "--output", str(tmp_path / "out"), str(context)]
-    subprocess.run(command, input=b"FROM scratch\nCOPY . /\n", check=True, capture_output=True, timeout=120)
-    out = tmp_path / "out"
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One build of all cases: a directory with the context of each and the files that Docker copied."""
+    directory = tmp_path_factory.mktemp("contexts")
+    targets = {
+        str(number): {
+            "context": str(context(directory / f"{number}", CASES[case])),
+            "dockerfile-inline": "FROM scratch\nCOPY . /\n",
+            "output": [f"type=local,dest={directory}/{number}-copied"],
+        }
+        for number, case in enumerate(CASES)
+    }
+    definition = {"group": {"default": {"targets": list(targets)}}, "target": targets}
+    (directory / "bake.json").write_text(json.dumps(definition))
+    command = ["docker", "buildx", "bake", "--file", str(directory / "bake.json")]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    return directory
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[*CASES])
+def test_the_same_files_stay_out_as_with_docker(number: int, copied: Path) -> None:
+    out = copied / f"{number}-copied"
     expected = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
 
-    tree = source_tree.read_tree(context, LIMITS)
+    tree = source_tree.read_tree(copied / f"{number}", LIMITS)
     assert {file.name for file in tree.files} == expected
     assert tree.problems == ()
