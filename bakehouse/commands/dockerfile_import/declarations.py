@@ -78,6 +78,21 @@ def normal_name(line: str) -> str:
     return str(canonicalize_name(match[1])) if match else ""
 
 
+def is_for_linux(line: str) -> bool:
+    """Return False if the marker of a requirement excludes Linux in every version of Python."""
+    try:
+        marker = Requirement(re.sub(r"\s(?:#|--hash).*", "", line).strip()).marker
+    except InvalidRequirement:
+        return True
+    linux = {"os_name": "posix", "platform_system": "Linux", "sys_platform": "linux"}
+    environments = (
+        {"platform_machine": machine, "python_version": minor, "python_full_version": f"{minor}.9"}
+        for machine in ("x86_64", "aarch64")
+        for minor in (f"3.{number}" for number in range(6, 20))
+    )
+    return marker is None or any(marker.evaluate({**linux, **other}) for other in environments)
+
+
 def conda_specifier(text: str) -> str | None:
     """Return versions of conda as a specifier of pip; None for forms that pip lacks."""
     parts = []

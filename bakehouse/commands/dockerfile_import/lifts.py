@@ -15,6 +15,7 @@ from bakehouse.catalog.system_packages import APT_PACKAGE
 from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry
 from bakehouse.commands.dockerfile_import.declarations import (
     conda_specifier,
+    is_for_linux,
     is_public_channel,
     normal_name,
     read_list,
@@ -38,6 +39,7 @@ URL = re.compile(r"https?://|ftp://|git@|git\+|git://|ssh://")
 _LOGIN = re.compile(r"\w[\w+]*://(?!git@)[^/]*@")
 _CONDA = re.compile(r"(?:([\w./-]+)::)?([\w.-]+)\s*([=<>!~\d*].*)?")
 _CONDA_PYTORCH = names("conda_pytorch")
+_FROM_FILES = names("from_files")
 _INDEXES = ("-i", "-f", "--find-links", "--index", "--default-index", "--index-url", "--extra-index-url")
 LEVELS = {"apt": 1, "dnf": 1, "pip": 2, "conda": 2}
 """Layers of a recipe: packages, requirements, and 3 for files and code."""
@@ -349,6 +351,9 @@ class Lifter:
             else:
                 entry.add(Fate.REPLACED, _BAKEHOUSE_PIP)
             return
+        if not is_for_linux(text):
+            entry.add(Fate.REPLACED, f"`{text}` is not for Linux")
+            return
         variant, specifier = _variant(specifier, index if components[0] == "pytorch" else "")
         if components[0] == "tensorflow":
             device = "cuda-*" if "and-cuda" in requirement.extras else ""
@@ -404,14 +409,16 @@ class Lifter:
                     reason = "remove the line: a lock has no packages of local directories"
                 entry.check(reason, f"{source}:{number}: {row.strip()}")
                 continue
-            match = re.match(r"\s*([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([=<>!~][^;#]*)?", row)
-            components = self._index.find_pip(match[1]) if match else ()
-            # Others are installed as requirements.
-            if match and components and components[0] in ("pytorch", "tensorflow", "sagemaker-training"):
-                variant, specifier = _variant((match[2] or "").strip(), index)
-                text = f"{source}:{number}"
-                wish = Wish(components, specifier, variant, entry.line, text, [entry], row.strip())
-                self._proposal.wish(wish)
+            self.add_framework(row, f"{source}:{number}", entry, index)
+
+    def add_framework(self, line: str, place: str, entry: InstructionEntry, index: str = "") -> None:
+        """Add the component that a line of a file selects; others are installed as requirements."""
+        match = re.match(r"\s*([\w.-]+)(?:\[[^]]*\])?\s*([=<>!~][^;#]*)?", line)
+        components = self._index.find_pip(match[1]) if match and is_for_linux(line) else ()
+        if match and components and components[0] in _FROM_FILES:
+            variant, specifier = _variant((match[2] or "").strip(), index)
+            wish = Wish(components, specifier, variant, entry.line, place, [entry], line.strip())
+            self._proposal.wish(wish)
 
 
 def _conda_parts(package: str) -> tuple[str, str, str] | None:

@@ -147,7 +147,7 @@ class _Look:
         elif is_whole and (is_lock or (path.name == "pyproject.toml" and content.is_standard)):
             self._lifter.add_file(name, entry)
             for line in content.requirements:
-                self._framework(line, name, entry)
+                self._lifter.add_framework(line, name, entry)
         else:
             for line in content.requirements:
                 if reason := self._lifter.pip_line(line, entry):
@@ -167,15 +167,6 @@ class _Look:
     def _add_fate(self, entry: InstructionEntry) -> None:
         if entry in (*self.proposal.requirements.values(), *self.proposal.requirement_files.values()):
             entry.add(Fate.RECIPE, "`requirements`")
-
-    def _framework(self, line: str, name: str, entry: InstructionEntry) -> None:
-        """Add the framework that a line of a lock or project names."""
-        match = re.match(r"([\w.-]+)(?:\[[^]]*\])?\s*([^;]*)", line.strip())
-        components = self._index.find_pip(match[1]) if match else ()
-        if match and components and components[0] in (*FRAMEWORKS, "sagemaker-training"):
-            specifier = re.sub(r"\+\w+", "", match[2].strip())
-            pin = f"{match[1]}{specifier}"
-            self.proposal.wish(Wish(components, specifier, "", 0, f"{name}: {match[1]}", [entry], pin))
 
     def _environment(self) -> None:
         """Take the packages of conda's environment, and those of pip in it."""

@@ -59,19 +59,7 @@ _OF_PIP = re.compile(
 _ADVICE = names("advice")
 _ONLY_HEREDOC = re.compile(r"\d*<<-?[\"']?[^\s<\"']+[\"']?")
 _TOP = PurePosixPath("/")
-_SHELL_VARIABLES = (
-    "HOME",
-    "PATH",
-    "PWD",
-    "OLDPWD",
-    "USER",
-    "SHELL",
-    "HOSTNAME",
-    "RANDOM",
-    "UID",
-    "EUID",
-    "IFS",
-)
+_SHELL_VARIABLES = names("shell_variables")
 _NO_SECRETS = "build steps of a recipe get no secrets"
 _FIND_OUT = "find out what it downloads, or try it with `network: false`"
 

@@ -43,15 +43,12 @@ _UNKNOWN_DIRECTORY = "the working directory of the base is not known; write an a
 _SECRET = "it looks like a secret; set it when the job starts"
 _NOT_COPIED = "is not among the copied files; name it in `code`"
 _SCRIPT = re.compile(r"\.(?:py|sh)$")
-_CONTAINER_START = ("bash", "sh", "/bin/bash", "/bin/sh", "train", "python", "python3", "/usr/bin/bash")
+_CONTAINER_START = names("container_starts")
 _OWN_TRAIN = (
     "{} has its own program `train`, which SageMaker would start instead of the toolkit's; "
     "make it the entry point of `code`"
 )
-_PATHS = (
-    *("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
-    *("PKG_CONFIG_PATH", "MANPATH"),
-)
+_PATHS = names("path_variables")
 """Variables with lists of directories."""
 _SYSTEM_PATHS = re.compile(
     r"/(?:usr/)?(?:local/)?s?bin/?|/(?:usr/)?(?:local/)?lib(?:64)?/?|/usr/local/(?:cuda|nvidia)[^:]*"
@@ -714,7 +711,7 @@ class _Translation:
         own = "SageMaker starts `train`, which runs the entry point of `code`"
         for entry in dict.fromkeys(entry for entry, _ in started):
             entry.add(Fate.REPLACED, own)
-        if all(text in (*_CONTAINER_START, "-c", "--login", "-l") for text in texts):
+        if all(text in _CONTAINER_START for text in texts):
             return None
         if position < 0:
             return started[0][0].check(own)

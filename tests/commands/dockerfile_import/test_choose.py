@@ -14,6 +14,8 @@ from tests.commands.dockerfile_import.translated_dockerfile import Translated
 
 Translate = Callable[[str], Translated]
 AWS = "763104351884.dkr.ecr.us-west-2.amazonaws.com"
+PUBLIC = "public.ecr.aws/deep-learning-containers"
+OWN = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/own:1"
 
 
 @pytest.mark.parametrize(
@@ -65,77 +67,41 @@ def test_the_nearest_version(version: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "expected", "note"),
+    ("reference", "expected"),
     [
-        (
-            f"{AWS}/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker",
-            ("aws-dlc-pytorch", "2.5.1", "cu124-py311"),
-            "",
-        ),
-        (f"{AWS}/pytorch-training:2.1.0-gpu-py310", ("aws-dlc-pytorch", "2.1.0", "cu121-py310"), ""),
-        (
-            "public.ecr.aws/deep-learning-containers/pytorch-training:2.6.0-cpu-py312-ubuntu22.04-sagemaker",
-            ("aws-dlc-pytorch", "2.6.0", "cpu-py312"),
-            "",
-        ),
-        (
-            f"{AWS}/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-ec2",
-            ("aws-dlc-pytorch", "2.5.1", "cu124-py311"),
-            "an -ec2 tag is the image without SageMaker's toolkit; the recipe starts from -sagemaker",
-        ),
-        (
-            "763104351884.dkr.ecr.${AWS_REGION}.amazonaws.com/pytorch-training:2.1.0-gpu-py310-cu121-ubuntu20.04-sagemaker",
-            ("aws-dlc-pytorch", "2.1.0", "cu121-py310"),
-            "",
-        ),
-        (
-            "public.ecr.aws/deep-learning-containers/pytorch-training:2.10.0-gpu-py313-cu130-amzn2023-sagemaker",
-            ("aws-dlc-pytorch", "2.10.0", "cu130-py313"),
-            "the catalogue's image differs in amzn2023",
-        ),
-        (
-            f"{AWS}/pytorch-training-neuronx:2.5.1-neuronx-py310-sdk2.22.0-ubuntu22.04",
-            ("aws-neuron-pytorch", "2.5.1", "sdk2.22.0-py310"),
-            "",
-        ),
-        ("nvcr.io/nvidia/pytorch:26.07-py3", ("nvidia-ngc-pytorch", "26.07", ""), ""),
-        (
-            "nvcr.io/nvidia/pytorch:23.10-py3",
-            ("nvidia-ngc-pytorch", "26.03", ""),
-            "the catalogue has 26.03 as the nearest; "
-            "run `bake init --base nvcr.io/nvidia/pytorch:23.10-py3` to describe the image itself",
-        ),
-        (
-            "nvidia/cuda:11.3.1-cudnn8-devel-ubuntu20.04",
-            ("nvidia-cuda", "11.3.1", "cudnn8-runtime-ubuntu20.04"),
-            "",
-        ),
-        (
-            "nvcr.io/nvidia/cuda:12.9.1-devel-ubuntu22.04",
-            ("nvidia-cuda", "12.9.1", "runtime-ubuntu22.04"),
-            "",
-        ),
-        ("docker.io/library/python:3.11-slim", ("debian", "12", ""), ""),
-        ("debian:trixie-slim", ("debian", "13", ""), ""),
-        (
-            "ubuntu:22.04",
-            ("debian", "12", ""),
-            "the catalogue has no ubuntu 22.04 without a framework, so the recipe starts from Debian 12",
-        ),
-        (
-            "123456789012.dkr.ecr.eu-west-1.amazonaws.com/own:1",
-            ("debian", "12", ""),
-            "the catalogue does not describe `own` of registry 123456789012, so the recipe starts from "
-            "Debian 12; "
-            "run `bake init --base 123456789012.dkr.ecr.eu-west-1.amazonaws.com/own:1` to describe it",
-        ),
+        (f"{AWS}/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker",
+         "aws-dlc-pytorch 2.5.1 cu124-py311"),
+        (f"{AWS}/pytorch-training:2.1.0-gpu-py310", "aws-dlc-pytorch 2.1.0 cu121-py310"),
+        (f"{PUBLIC}/pytorch-training:2.6.0-cpu-py312-ubuntu22.04-sagemaker",
+         "aws-dlc-pytorch 2.6.0 cpu-py312"),
+        (f"{AWS}/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-ec2",
+         "aws-dlc-pytorch 2.5.1 cu124-py311: "
+         "an -ec2 tag is the image without SageMaker's toolkit; the recipe starts from -sagemaker"),
+        (f"{AWS.replace('us-west-2', '${R}')}/pytorch-training:2.1.0-gpu-py310-cu121-ubuntu20.04-sagemaker",
+         "aws-dlc-pytorch 2.1.0 cu121-py310"),
+        (f"{PUBLIC}/pytorch-training:2.10.0-gpu-py313-cu130-amzn2023-sagemaker",
+         "aws-dlc-pytorch 2.10.0 cu130-py313: the catalogue's image differs in amzn2023"),
+        (f"{AWS}/pytorch-training-neuronx:2.5.1-neuronx-py310-sdk2.22.0-ubuntu22.04",
+         "aws-neuron-pytorch 2.5.1 sdk2.22.0-py310"),
+        ("nvcr.io/nvidia/pytorch:26.07-py3", "nvidia-ngc-pytorch 26.07"),
+        ("nvcr.io/nvidia/pytorch:23.10-py3",
+         "nvidia-ngc-pytorch 26.03: the catalogue has 26.03 as the nearest; "
+         "run `bake init --base nvcr.io/nvidia/pytorch:23.10-py3` to describe the image itself"),
+        ("nvidia/cuda:11.3.1-cudnn8-devel-ubuntu20.04", "nvidia-cuda 11.3.1 cudnn8-runtime-ubuntu20.04"),
+        ("nvcr.io/nvidia/cuda:12.9.1-devel-ubuntu22.04", "nvidia-cuda 12.9.1 runtime-ubuntu22.04"),
+        ("docker.io/library/python:3.11-slim", "debian 12"),
+        ("debian:trixie-slim", "debian 13"),
+        ("ubuntu:22.04", "debian 12: "
+         "the catalogue has no ubuntu 22.04 without a framework, so the recipe starts from Debian 12"),
+        (OWN, "debian 12: the catalogue does not describe `own` of registry 123456789012, so the recipe "
+         f"starts from Debian 12; run `bake init --base {OWN}` to describe it"),
     ],
-)
-def test_bases(reference: str, expected: tuple[str, str, str], note: str, catalog: Catalog) -> None:
+)  # fmt: skip
+def test_bases(reference: str, expected: str, catalog: Catalog) -> None:
     choice = find_base(reference, catalog).choices[0]
+    name = " ".join(filter(None, (choice.component, choice.version, choice.variant)))
 
-    assert (choice.component, choice.version, choice.variant) == expected
-    assert choice.note == note
+    assert ": ".join(filter(None, (name, choice.note))) == expected
 
 
 def test_a_version_that_the_catalogue_lacks_changes_only_itself(translated: Translate) -> None:
@@ -176,42 +142,24 @@ def test_an_efa_that_hangs_moves_to_another_version(translated: Translate) -> No
     assert "efa" in result.selection.inexact
 
 
-def test_names_of_packages_are_those_of_the_manager(translated: Translate) -> None:
-    result = translated(
-        f"FROM {AWS}/pytorch:2.13-cu133-amzn2023-sagemaker\n"
-        "RUN apt-get install -y libgl1 nosuch && dnf install -y make\n"
-    )
+@pytest.mark.parametrize(
+    ("image", "command", "names"),
+    [
+        ("pytorch:2.13-cu133-amzn2023-sagemaker", "apt-get install -y libgl1 nosuch && dnf install -y make",
+         ["dnf, not apt: `mesa-libGL` is its name there", "dnf, not apt: find its name for dnf"]),
+        ("pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker", "yum install -y mesa-libGL htop",
+         ["apt, not dnf: `libgl1` is its name there", "apt, not dnf: find its name for apt"]),
+        ("pytorch:2.13-cu133-amzn2023-sagemaker", "dnf install -y make", []),
+    ],
+)  # fmt: skip
+def test_names_of_packages_are_those_of_the_manager(
+    image: str, command: str, names: list[str], translated: Translate
+) -> None:
+    result = translated(f"FROM {AWS}/{image}\nRUN {command}\n")
 
-    assert [detail for _, _, detail in result.checks] == [
-        "aws-dlc-pytorch has dnf, not apt: `mesa-libGL` is its name there, and add it to `packages`",
-        "aws-dlc-pytorch has dnf, not apt: find its name for dnf, and add it to `packages`",
-    ]
-
-
-def test_names_of_dnf_are_not_lost_on_a_base_with_apt(translated: Translate) -> None:
-    result = translated(
-        f"FROM {AWS}/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker\n"
-        "RUN yum install -y mesa-libGL htop\n"
-    )
-
-    assert result.checks == [
-        (
-            2,
-            "RUN dnf install mesa-libGL",
-            "aws-dlc-pytorch has apt, not dnf: `libgl1` is its name there, and add it to `packages`",
-        ),
-        (
-            2,
-            "RUN dnf install htop",
-            "aws-dlc-pytorch has apt, not dnf: find its name for apt, and add it to `packages`",
-        ),
-    ]
-
-
-def test_names_of_dnf_are_packages_on_a_base_with_dnf(translated: Translate) -> None:
-    result = translated(f"FROM {AWS}/pytorch:2.13-cu133-amzn2023-sagemaker\nRUN dnf install -y make\n")
-
-    assert (2, "RUN dnf install -y make", "`packages`") in result.rows(Fate.RECIPE)
+    expected = [f"aws-dlc-pytorch has {name}, and add it to `packages`" for name in names]
+    assert [detail for _, _, detail in result.checks] == expected
+    assert names or (2, f"RUN {command}", "`packages`") in result.rows(Fate.RECIPE)
 
 
 @pytest.mark.parametrize(

@@ -222,3 +222,21 @@ def test_each_file_has_a_row_and_no_package_of_another_source_is_locked(
         for name in proposal.requirement_files:
             locked += (root / name).read_text().lower().split()
         assert [line for line in locked if line.startswith("own")] == []
+
+
+@pytest.mark.parametrize("is_for_linux", [True, False])
+@pytest.mark.parametrize("marker", ["sys_platform {} 'linux'", "platform_system {} 'Linux' "])
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        (TEXT, "{}"),
+        ("pyproject.toml", '[project]\ndependencies = ["{}"]'),
+        ("setup.cfg", "[options]\ninstall_requires = {}"),
+    ],
+)
+def test_a_marker_for_other_systems_selects_no_framework(
+    name: str, form: str, marker: str, is_for_linux: bool, tmp_path: Path, catalog: Catalog
+) -> None:
+    line = f"torch==2.9.1; {marker.format('==' if is_for_linux else '!=')}"
+    (tmp_path / name).write_text(form.format(line))
+    assert ("pytorch" in look(tmp_path, catalog).wishes) == is_for_linux
