@@ -3,6 +3,7 @@
 import hashlib
 import json
 from base64 import b64encode
+from dataclasses import fields
 from typing import Any
 
 from bakehouse.catalog.project import HOME
@@ -61,4 +62,5 @@ def _json(fleet: Fleet) -> str:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__slots__}
+    # The slots of a class leave out those of its bases
+    return {field.name: getattr(value, field.name) for field in fields(value)}

@@ -45,8 +45,8 @@ def run_state(image: Image, state: ImageState, rendered_key: object) -> CellStat
         mark = Mark.PARTLY if state.differ else Mark.DONE
         return CellState(mark, state.text, f"All layers were made from the real files. {note}".rstrip())
     if state.level is Level.REHEARSED:
-        stubs = f"Stubs: {', '.join(state.stubs)}."
-        return CellState(Mark.PARTLY, state.text, f"All build steps ran. {stubs} {note}".rstrip())
+        stubs = f" Stubs: {', '.join(state.stubs)}." if state.stubs else ""
+        return CellState(Mark.PARTLY, state.text, f"All build steps ran.{stubs} {note}".rstrip())
     if rendered_key == image.recipe_key:
         return CellState(Mark.PARTLY, state.text, note)
     if rendered_key:

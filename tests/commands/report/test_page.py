@@ -99,6 +99,13 @@ def test_the_page_requests_nothing(site: Site) -> None:
     )
 
 
+def test_the_page_has_the_changes_of_a_release(site: Site) -> None:
+    site.publish({"bytes": 10, "date": "2026-11-18"}, {"bytes": 20, "date": "2026-11-19"})
+    [change] = Html(render(site.fleet("small"))).data["images"][0]["releases"][0]["changes"]
+
+    assert change == {"name": "", "before": "10 bytes", "after": "20 bytes", "kind": "size"}
+
+
 def test_the_same_content_gives_the_same_bytes(site: Site, tmp_path: Path) -> None:
     site.publish({}, {"candidate": True})
     site.tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
