@@ -63,9 +63,7 @@ MPI_LAUNCHES = {
         groups=homogeneous(2),
         distribution={"mpi": {**TWO_EACH, "custom_mpi_options": "-x OMP_NUM_THREADS=3"}},
     ),
-    "mpi5": Case(
-        "mpi5-cpu", EXAMPLES / "mpi", groups=homogeneous(2), distribution={"mpi": TWO_EACH}, is_daily=True
-    ),
+    "mpi5": Case("mpi5-cpu", EXAMPLES / "mpi", groups=homogeneous(2), distribution={"mpi": TWO_EACH}),
     "mpi-one-host": Case(source=EXAMPLES / "mpi", distribution={"mpi": TWO_EACH}),
     "horovod": Case(HOROVOD, EXAMPLES / "horovod", groups=homogeneous(2), distribution={"mpi": TWO_EACH}),
     "horovod-in-groups": Case(
