@@ -41,7 +41,12 @@ class AccountRow:
     line: int
     text: str
     fate: Fate
-    detail: str
+    details: tuple[str, ...]
+    """What becomes of each part."""
+
+    @property
+    def detail(self) -> str:
+        return "; ".join(self.details)
 
 
 @dataclass(eq=False, slots=True)
@@ -69,10 +74,10 @@ class InstructionEntry:
     @property
     def row(self) -> AccountRow:
         if not self.parts:
-            return AccountRow(self.line, report_text(self.text), Fate.REPLACED, "it has no effect")
+            return AccountRow(self.line, report_text(self.text), Fate.REPLACED, ("it has no effect",))
         fate = max((part[0] for part in self.parts), key=_ORDER.index)
         details = dict.fromkeys(detail for kind, detail, _, _ in self.parts if kind is not Fate.NOTE)
-        return AccountRow(self.line, report_text(self.text), fate, "; ".join(details))
+        return AccountRow(self.line, report_text(self.text), fate, tuple(details))
 
 
 @dataclass(slots=True)
@@ -93,7 +98,7 @@ class Account:
     def checks(self) -> tuple[AccountRow, ...]:
         """Return a row for each part that the user has to check."""
         rows = [
-            AccountRow(line, report_text(text), fate, detail)
+            AccountRow(line, report_text(text), fate, (detail,))
             for entry in self.instructions
             for fate, detail, text, line in entry.parts
             if fate in (Fate.UNTRANSLATED, Fate.NOTE)

@@ -93,7 +93,10 @@ class Created:
             parts += ["", "the image of the Dockerfile, and that of the recipe:"]
             parts += [f"  {line}" for line in self.compared]
         if self.found:
-            cells = [("found", "recipe"), *((row.text, row.detail) for row in self.found)]
+            cells = [("found", "recipe")]
+            for row in self.found:
+                names = row.text, *[""] * len(row.details)
+                cells += zip(names, row.details, strict=False)
             parts += ["", *format_table(cells, indent="  ").rstrip("\n").split("\n")]
         lock = [] if self.is_locked else [(f"bake lock {self.name}", "lock the requirements")]
         rows_next = [
@@ -177,7 +180,7 @@ def run(
             if region and selected != region:
                 reason = f"`region` in [tool.bakehouse] selects the registry of {selected}"
                 text = f"FROM {proposal.image}"
-                created.untranslated += (AccountRow(proposal.line, text, Fate.UNTRANSLATED, reason),)
+                created.untranslated += (AccountRow(proposal.line, text, Fate.UNTRANSLATED, (reason,)),)
         else:
             proposal = look(root, catalog)
             if described:

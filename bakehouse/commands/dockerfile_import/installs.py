@@ -124,12 +124,6 @@ def names(table: str) -> dict[str, str]:
 
 
 @cache
-def offline_programs() -> frozenset[str]:
-    """Return programs that use no network. A step with others may."""
-    return frozenset(json.loads(read_text(_TABLES))["offline"]["programs"])
-
-
-@cache
 def _options(table: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
     content = json.loads(read_text(_TABLES))[table]
     flags, values, neutral = (frozenset(content[name]) for name in ("flags", "values", "neutral"))

@@ -102,20 +102,20 @@ class _Look:
             if _place(name) in self._places and not declared[name].failure and not _is_for_development(name)
         ]
         taken = usable[0] if usable else ""
-        included = {file.resolve() for file in declared[taken].files} if taken else set()
+        included = {_relative(file, self._root) for file in declared[taken].files} if taken else set()
         if taken:
             self._take(taken)
+        for name in sorted(included):
+            self._row(name).add(Fate.RECIPE, f"{taken} includes it")
         for name in sorted(declared, key=self._rank):
             content = declared[name]
             if content.failure:
                 self._row(name).check(f"not read: {content.failure}")
-            elif name == taken:
+            elif name == taken or name in included:
                 pass
             elif not content.has_packages:
                 if PurePosixPath(name).name in ("setup.py", "setup.cfg", "Pipfile", "pixi.toml"):
                     self._row(name).add(Fate.REPLACED, "it declares no packages")
-            elif (self._root / name).resolve() in included:
-                self._row(name).add(Fate.RECIPE, f"{taken} includes it")
             elif _is_for_development(name):
                 self._row(name).add(Fate.REPLACED, "not in the recipe: packages for development")
             elif name.endswith(".in") and name.removesuffix("in") + "txt" in declared:
@@ -258,18 +258,13 @@ class _Look:
 
     def _imports(self, script: str) -> None:
         """Compare what the script and notebooks import with the requirements."""
-        named = {normal_name(line) for line in self.proposal.requirements}
-        named |= {
-            normal_name(line)
-            for name in self.proposal.requirement_files.keys() & self._declared.keys()
-            for line in self._declared[name].requirements
-        }
+        files = {self._root / name for name in self.proposal.requirement_files}
+        taken = self.proposal.requirement_files.keys() & self._declared.keys()
+        files |= {file for name in taken for file in self._declared[name].files}
+        texts = (read_text(file, errors="replace") for file in files if is_file(file))
+        lines = (line for text in texts for line in re.split(r"[\n\"']", text))
+        named = {normal_name(line) for line in (*self.proposal.requirements, *lines)}
         frameworks: set[str] = set()
-        for file in self.proposal.requirement_files:
-            named |= {
-                normal_name(line)
-                for line in re.split(r"[\n\"']", read_text(self._root / file, errors="replace"))
-            }
         has_files = bool(
             self.proposal.requirement_files
             or self.proposal.requirements

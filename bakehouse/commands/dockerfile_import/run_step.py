@@ -10,12 +10,7 @@ from pathlib import Path, PurePosixPath
 from bakehouse.catalog.run_steps import PLACES, RunStep
 from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry, has_secret
 from bakehouse.commands.dockerfile_import.index import ComponentSource, ReverseIndex, version_in
-from bakehouse.commands.dockerfile_import.installs import (
-    names,
-    offline_programs,
-    read_install,
-    without_prefixes,
-)
+from bakehouse.commands.dockerfile_import.installs import names, read_install, without_prefixes
 from bakehouse.commands.dockerfile_import.lifts import URL, Lift, Lifter, joined_path
 from bakehouse.commands.dockerfile_import.proposal import (
     BUILD_VARIABLES,
@@ -38,7 +33,7 @@ from bakehouse.util.dockerfile_reader import Instruction
 
 _SHELLS = ("sh", "bash", "dash", "zsh")
 _NEUTRAL = ("set", "true", ":", "shopt", "ulimit", "umask", "export", "unset", "echo", "exit", "ldconfig")
-_OFFLINE = offline_programs()
+_OFFLINE = frozenset(names("offline"))
 """Programs that use no network. A step with others may."""
 _READ_NO_VARIABLES = frozenset(("curl", "wget", "git", "unzip", "gpg", "apt-get", "apt", "dpkg"))
 """Programs that only write files that they name; the last three also change packages of the distribution."""

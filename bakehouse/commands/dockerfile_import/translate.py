@@ -14,6 +14,7 @@ from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.commands.dockerfile_import.account import Fate, InstructionEntry, has_secret, login_variables
 from bakehouse.commands.dockerfile_import.base_settings import ROOT, BaseSettings
 from bakehouse.commands.dockerfile_import.bases import (
+    DEFAULT_BASE,
     find_base,
     python_of,
     sets_no_variables,
@@ -266,7 +267,7 @@ class _Translation:
         settings = self._build.bases.get(image)
         if settings is None:
             directory = working_directory(image)
-            is_replaced = any(choice.component == "debian" for choice in self._proposal.base.choices)
+            is_replaced = any(choice.component == DEFAULT_BASE[0] for choice in self._proposal.base.choices)
             self._runs.unknown_base = image if is_replaced and not sets_no_variables(image) else ""
             return RunState(PurePosixPath(directory or "/"), bool(directory))
         variables = {

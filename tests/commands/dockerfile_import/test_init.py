@@ -82,13 +82,23 @@ def test_a_second_run_changes_nothing(repository: Path) -> None:
 
     assert contents(repository) == before
     assert created.lines == [f"kept {RECIPE}", "kept pyproject.toml", "kept .gitignore"]
-
-
-def test_a_second_image(repository: Path) -> None:
-    init.run(repository)
     init.run(repository, "second")
-
     assert {"churn", "second"} <= open_workspace(repository).recipes.keys()
+
+
+def test_the_table_has_a_line_for_each_part_of_a_file(repository: Path) -> None:
+    (repository / "requirements.txt").write_text("-r pins.list\n")
+    (repository / "pins.list").write_text("tqdm\n")
+    (repository / "src/train.py").write_text("import b\n")
+
+    text = init.run(repository).text.partition("recipe\n")[2].partition("\n\n")[0]
+
+    assert text == (
+        "  requirements.txt  `requirements`\n"
+        "  pins.list         requirements.txt includes it\n"
+        "  src/train.py      `code`\n"
+        "                    it imports b, which no requirements name"
+    )
 
 
 def test_the_commented_examples_are_valid(repository: Path) -> None:
@@ -153,21 +163,17 @@ def test_settings_that_cannot_be_extended() -> None:
     assert diagnostic.hint == 'add `recipes = ["training-images"]` to that table'
 
 
-@pytest.mark.parametrize("line", ["build/", "/build/", "build", "/build"])
-def test_ignored_paths_are_not_repeated(repository: Path, line: str) -> None:
-    (repository / ".gitignore").write_text(f"*.pyc\nsigning.pem\n{line}")
+@pytest.mark.parametrize(
+    ("before", "added"),
+    [(f"*.pyc\nsigning.pem\n{line}", "") for line in ("build/", "/build/", "build", "/build")]
+    + [("*.pyc", "\n/build/\n/signing.pem\n")],
+)
+def test_gitignore_has_each_path_once(repository: Path, before: str, added: str) -> None:
+    (repository / ".gitignore").write_text(before)
 
     init.run(repository)
 
-    assert (repository / ".gitignore").read_text() == f"*.pyc\nsigning.pem\n{line}"
-
-
-def test_gitignore_is_extended(repository: Path) -> None:
-    (repository / ".gitignore").write_text("*.pyc")
-
-    init.run(repository)
-
-    assert (repository / ".gitignore").read_text() == "*.pyc\n/build/\n/signing.pem\n"
+    assert (repository / ".gitignore").read_text() == before + added
 
 
 def test_invalid_arguments(repository: Path) -> None:
