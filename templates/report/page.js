@@ -7,14 +7,17 @@ const filters = document.getElementById("filters");
 const form = filters.querySelector("form");
 const rows = [...fleet.querySelectorAll("tbody tr")];
 
-// Elements. Texts become text nodes, never markup.
+// Elements. Texts become text nodes, never markup; words in backticks become code.
 
 function h(name, attributes, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (value !== "" && value !== false) element.setAttribute(key, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== "" && child !== false && child !== null && child !== undefined));
+  const isPlain = ["code", "pre", "option"].includes(name);
+  const parts = (child) => isPlain || typeof child !== "string" ? child
+    : child.split(/`([^`]*)`/).map((text, index) => index % 2 ? h("code", {}, text) : text);
+  element.append(...children.flat(Infinity).flatMap(parts).filter((child) => child !== "" && child !== false && child !== null && child !== undefined));
   return element;
 }
 
@@ -477,22 +480,27 @@ function buildsView() {
       stages.set(key, [...(stages.get(key) ?? []), step]);
     }
     const cached = build.steps.filter((step) => step.cached).length;
+    const line = (steps) => {
+      const { stage, images } = steps[0];
+      const ran = steps.filter((step) => !step.cached);
+      const start = Math.min(...ran.map((step) => step.started));
+      const stop = Math.max(...ran.map((step) => step.started + step.seconds));
+      const row = ran.length ? [number(seconds(stop - start)), number(seconds(start))] : [number("cached"), ""];
+      return [
+        more(stage || "export", () => [list(steps.map((step) => `${step.text}: ${step.cached ? "cached" : seconds(step.seconds)}`))]),
+        ...row, number(`${steps.length}`), number(`${steps.length - ran.length}`),
+        images.length < 4 ? images.join(", ") : count(images.length, "image"),
+        ran.length ? bar(start / end, (stop - start) / end) : "",
+      ];
+    };
+    const chart = (title, rows) => table(title, ["Stage", "Time", "Start", "Steps", "Cached", "Images", "Timeline"], rows.map(line));
+    const fromCache = [...stages.values()].filter((steps) => steps.every((step) => step.cached));
+    const others = [...stages.values()].filter((steps) => !fromCache.includes(steps));
     return section(build.started,
       h("p", {}, `${builderOf(build)}; ${seconds(end)}; `
         + `${cached} of ${count(build.steps.length, "step")} from the cache`),
-      table(`Build of ${build.started}`, ["Stage", "Time", "Start", "Steps", "Cached", "Images", "Timeline"], [...stages.values()].map((steps) => {
-        const { stage, images } = steps[0];
-        const ran = steps.filter((step) => !step.cached);
-        const start = Math.min(...ran.map((step) => step.started));
-        const stop = Math.max(...ran.map((step) => step.started + step.seconds));
-        const row = ran.length ? [number(seconds(stop - start)), number(seconds(start))] : [number("cached"), ""];
-        return [
-          more(stage || "export", () => [list(steps.map((step) => `${step.text}: ${step.cached ? "cached" : seconds(step.seconds)}`))]),
-          ...row, number(`${steps.length}`), number(`${steps.length - ran.length}`),
-          images.length < 4 ? images.join(", ") : count(images.length, "image"),
-          ran.length ? bar(start / end, (stop - start) / end) : "",
-        ];
-      })));
+      others.length ? chart(`Build of ${build.started}`, others) : "",
+      fromCache.length ? more(`${count(fromCache.length, "stage")} from the cache`, () => [chart("From the cache", fromCache)]) : "");
   });
 }
 

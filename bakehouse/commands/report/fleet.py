@@ -145,6 +145,7 @@ class ImageReport:
 class Fleet:
     """The content of the page."""
 
+    project: str
     commit: str
     columns: Mapping[str, str]
     """Titles of the states, by key."""
@@ -161,6 +162,34 @@ class Fleet:
     """Newest first."""
     since: Comparison | None = None
     """Differences from a commit, if one was named."""
+
+    @property
+    def images_with_problems(self) -> tuple[ImageReport, ...]:
+        """Images that need attention."""
+        return tuple(
+            image for image in self.images if any(map(states.needs_attention, image.states.values()))
+        )
+
+    @property
+    def newest_record(self) -> str:
+        """Day of its newest record, which does not change with the day of the report; empty without one."""
+        days = [
+            day for image in self.images for day in (image.tests.date, *(it.date for it in image.releases))
+        ]
+        return max((*days, *(build.started for build in self.builds)), default="")[:10]
+
+    @property
+    def recorded_columns(self) -> tuple[str, ...]:
+        """Keys of the columns in which an image has a record."""
+        empty = states.not_recorded().text
+        return tuple(
+            key
+            for key in self.columns
+            if any(
+                it.states[key].text != empty and it.states[key].mark is not Mark.NOT_APPLICABLE
+                for it in self.images
+            )
+        )
 
 
 COLUMNS = {
@@ -187,7 +216,7 @@ def read_fleet(workspace: Workspace, patterns: Sequence[str], revision: str = ""
     With a `revision`, it also has the differences from that commit. Images with mistakes and unreadable
     records are failures of the workspace, which do not stop the others.
     """
-    recipes = select(workspace, patterns).recipes
+    recipes = sorted(select(workspace, patterns).recipes, key=lambda recipe: not recipe.purpose)
     reader = _Reader(workspace)
     fleet = reader.read(recipes)
     if not revision:
@@ -232,6 +261,7 @@ class _Reader:
             for recipe in recipes
         )
         return Fleet(
+            project=self._project.root.name,
             commit=git_history.current(self._project.root),
             columns=COLUMNS,
             ledger_problem=self._ledger_problem,
@@ -247,11 +277,11 @@ class _Reader:
         unknown = {column: states.not_recorded() for column in COLUMNS}
         return ImageReport(
             name=recipe.name,
-            purpose=recipe.purpose or ARCHIVE,
+            purpose=_purpose(recipe),
             summary=_one_line(recipe.summary),
             place=self._places.index(recipe.location),
             versions=("", "", ""),
-            facets={"purpose": recipe.purpose or ARCHIVE},
+            facets={"purpose": _purpose(recipe)},
             states=unknown | {"resolved": CellState(Mark.FAILED, "no", f"{problem}.")},
             problem=problem,
         )
@@ -270,7 +300,7 @@ class _Reader:
         gpu = states.checks_state([check.outcome for check in tests.checks if check.on_gpus])
         return ImageReport(
             name=image.name,
-            purpose=recipe.purpose or ARCHIVE,
+            purpose=_purpose(recipe),
             summary=_one_line(recipe.summary),
             place=self._places.index(recipe.location),
             versions=_versions(resolution),
@@ -410,6 +440,10 @@ def _conflict(error: Unsatisfiable, catalog: Catalog) -> str:
     return "; ".join([diagnostic.message, *(reason.text for reason in diagnostic.reasons)])
 
 
+def _purpose(recipe: Recipe) -> str:
+    return recipe.purpose or (ARCHIVE if recipe.is_archived else "own image")
+
+
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
@@ -427,7 +461,7 @@ def _facets(recipe: Recipe, resolution: Resolution, run: CellState) -> dict[str,
         "framework": ", ".join(frameworks) or "none",
         "cuda": ".".join(cuda.split(".")[:2]) or "none",
         "python": ".".join(python.split(".")[:2]) or "none",
-        "purpose": recipe.purpose or ARCHIVE,
+        "purpose": _purpose(recipe),
         "run": run.text.partition(";")[0],
     }
 

@@ -19,6 +19,8 @@ class Mark(StrEnum):
 
     DONE = "done"
     PARTLY = "partly"
+    WRONG = "wrong"
+    """Something is to be done, although nothing failed."""
     FAILED = "failed"
     UNKNOWN = "unknown"
     NOT_APPLICABLE = "none"
@@ -38,11 +40,15 @@ def not_recorded(note: str = "") -> CellState:
     return CellState(Mark.UNKNOWN, "not recorded", note)
 
 
+def needs_attention(state: CellState) -> bool:
+    return state.mark in (Mark.FAILED, Mark.WRONG)
+
+
 def run_state(image: Image, state: ImageState, rendered_key: object) -> CellState:
     """Return the state of the layers of an image; `rendered_key` is the key of its committed files."""
     note = "A step gave different layers." if state.differ else ""
     if state.level is Level.BUILT:
-        mark = Mark.PARTLY if state.differ else Mark.DONE
+        mark = Mark.WRONG if state.differ else Mark.DONE
         return CellState(mark, state.text, f"All layers were made from the real files. {note}".rstrip())
     if state.level is Level.REHEARSED:
         stubs = f" Stubs: {', '.join(state.stubs)}." if state.stubs else ""
@@ -50,7 +56,7 @@ def run_state(image: Image, state: ImageState, rendered_key: object) -> CellStat
     if rendered_key == image.recipe_key:
         return CellState(Mark.PARTLY, state.text, note)
     if rendered_key:
-        return CellState(Mark.PARTLY, "rendered, stale", f"Run `bake render {image.name}`.")
+        return CellState(Mark.WRONG, "rendered, stale", f"Run `bake render {image.name}`.")
     return not_recorded(note)
 
 
@@ -92,7 +98,7 @@ def release_state(
     if release := next((record for record in current if record.is_released), None):
         if latest and latest.rollback and latest.key != release.key:
             day = latest.rollback.time.partition("T")[0]
-            return CellState(Mark.PARTLY, f"rolled back {day}", f"`{latest.digest[:19]}` is current.")
+            return CellState(Mark.WRONG, f"rolled back {day}", f"`{latest.digest[:19]}` is current.")
         note = " It was not tested on GPUs." if release.tested_on_gpus is False else ""
         return CellState(Mark.DONE, release.date, f"Tags: {', '.join(release.tags)}.{note}")
     earlier = next((record for record in others if record.is_released), None)
@@ -109,7 +115,7 @@ def scan_state(records: Iterable[ReleaseRecord]) -> CellState:
     for record in records:
         if record.scanned:
             counts = ", ".join(f"{each.count} {each.severity}" for each in record.findings if each.count)
-            mark = Mark.PARTLY if counts else Mark.DONE
+            mark = Mark.WRONG if counts else Mark.DONE
             text = f"{counts or 'no findings'}, {record.scanned[:10]}"
             return CellState(mark, text, f"Amazon ECR scanned {record.scanned}.")
         if record.not_scanned:

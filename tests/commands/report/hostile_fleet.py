@@ -13,55 +13,56 @@ from bakehouse.util.value_change import ValueChange
 HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>&amp;\"'\u202e\ud800"
 
 
-def hostile(fleet: Fleet) -> Fleet:
-    """Return a fleet with a hostile text in every kind of record."""
+def hostile(fleet: Fleet, text: str = HOSTILE) -> Fleet:
+    """Return a fleet with a text in every kind of record."""
     [image] = fleet.images
-    state = replace(image.states["cpu"], text=HOSTILE, note=HOSTILE)
+    state = replace(image.states["cpu"], text=text, note=text)
     release = ReleaseRow(
-        date=HOSTILE,
-        image_uri=f"{HOSTILE}@{HOSTILE}",
-        tags=(HOSTILE,),
+        date=text,
+        image_uri=f"{text}@{text}",
+        tags=(text,),
         bytes=1,
-        revision=HOSTILE,
-        state=HOSTILE,
+        revision=text,
+        state=text,
         is_current=False,
-        checks=((HOSTILE, HOSTILE),),
-        parts=((HOSTILE, HOSTILE),),
-        since=HOSTILE,
-        changes=(Change(HOSTILE, HOSTILE, None, HOSTILE),),
+        checks=((text, text),),
+        parts=((text, text),),
+        since=text,
+        changes=(Change(text, text, None, text),),
     )
-    step = StepTime(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), 1.0, False, (), 0.0)
-    check = CheckRow(HOSTILE, HOSTILE, False, 1.0, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE)
+    step = StepTime(text, text, text, (text,), 1.0, False, (), 0.0)
+    check = CheckRow(text, text, False, 1.0, text, text, text, (text,), text)
     image = replace(
         image,
         # Names of images are names of files
-        name=HOSTILE.encode(errors="ignore").decode(),
-        summary=HOSTILE,
-        purpose=HOSTILE,
-        versions=(HOSTILE, HOSTILE, HOSTILE),
-        facets=dict.fromkeys(image.facets, HOSTILE),
+        name=text.encode(errors="ignore").decode(),
+        summary=text,
+        purpose=text,
+        versions=(text, text, text),
+        facets=dict.fromkeys(image.facets, text),
         states=dict.fromkeys(image.states, state),
-        warnings=((HOSTILE, f"javascript:{HOSTILE}"),),
-        tests=SmokeResults((check,), HOSTILE, HOSTILE, HOSTILE),
-        code={HOSTILE: HOSTILE},
-        base=HOSTILE,
-        downloads=(Download(HOSTILE, 10, True, (0,)),),
-        packages={HOSTILE: (0,)},
+        warnings=((text, f"javascript:{text}"),),
+        tests=SmokeResults((check,), text, text, text),
+        code={text: text},
+        base=text,
+        downloads=(Download(text, 10, True, (0,)),),
+        packages={text: (0,)},
         releases=(release,),
     )
     return replace(
         fleet,
         images=(image,),
-        places=[(HOSTILE, 1, HOSTILE)] * len(fleet.places),
-        packages=[(HOSTILE, HOSTILE, 10)],
-        stages=[(HOSTILE, HOSTILE)] * len(fleet.stages),
-        builds=(Build(HOSTILE, HOSTILE, (step,)),),
-        commit=HOSTILE,
-        since=Comparison(HOSTILE, HOSTILE, (_change(image.name),), (image.name,), (HOSTILE,), 1),
+        places=[(text, 1, text)] * len(fleet.places),
+        packages=[(text, text, 10)],
+        stages=[(text, text)] * len(fleet.stages),
+        builds=(Build(text, text, (step,)),),
+        project=text,
+        commit=text,
+        since=Comparison(text, text, (_change(image.name, text),), (image.name,), (text,), 1),
     )
 
 
-def _change(name: str) -> ChangedImage:
-    difference = ValueChange(HOSTILE, HOSTILE, HOSTILE)
-    packages = PackageChanges(HOSTILE, (ValueChange(HOSTILE, None, HOSTILE),), 1, 2)
-    return ChangedImage(name, "", (difference,), (packages,), (HOSTILE,), (difference,), 1, 2)
+def _change(name: str, text: str) -> ChangedImage:
+    difference = ValueChange(text, text, text)
+    packages = PackageChanges(text, (ValueChange(text, None, text),), 1, 2)
+    return ChangedImage(name, "", (difference,), (packages,), (text,), (difference,), 1, 2)

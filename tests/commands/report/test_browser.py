@@ -11,6 +11,7 @@ import pytest
 from bakehouse.builder.build_log import Build, record_build
 from bakehouse.builder.timings import StepTime
 from bakehouse.builder.verify import Outcome
+from bakehouse.catalog.project import HOME
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.commands.report.commits import ChangedImage, Comparison
 from bakehouse.commands.report.page import render
@@ -65,7 +66,7 @@ def page(site: Site) -> Path:
     )
     record_build(Build(BEGAN, "farm", steps), project.state)
     site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "packages: [less]\n", "twin")
-    return write(site, render(replace(site.fleet(), since=SINCE)))
+    return write(site, render(replace(site.fleet(), project="churn", since=SINCE)))
 
 
 def write(site: Site, content: bytes) -> Path:
@@ -175,6 +176,22 @@ def test_the_timeline_starts_with_the_newest_release(browser: Browser, page: Pat
     ]
     click(browser, "#detail td a")
     assert browser.evaluate("document.querySelector('#detail h2').textContent") == "small"
+
+
+VIEWS = {"fleet-report": "", "size-map": "#image/small", "fleet-changes": "#changes"}
+
+
+@pytest.mark.parametrize(("name", "fragment"), VIEWS.items())
+def test_pictures_of_the_guide(
+    browser: Browser, page: Path, request: pytest.FixtureRequest, name: str, fragment: str
+) -> None:
+    picture = HOME / f"docs/how-to/images/{name}.png"
+    assert f"images/{name}.png" in (HOME / "docs/how-to/read-the-fleet-report.md").read_text()
+    browser.open(page, fragment)
+    browser.evaluate("document.querySelector('.treemap')?.previousElementSibling.scrollIntoView()")
+    if request.config.getoption("--update-snapshots"):
+        browser.screenshot(picture)
+    assert picture.exists()
 
 
 def test_unknown_views_show_the_images(browser: Browser, page: Path) -> None:

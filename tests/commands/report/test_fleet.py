@@ -50,7 +50,7 @@ def test_a_ledger_that_cannot_be_read_is_asked_once_and_replaced_by_its_copies(
     workspace = replace(workspace, project=replace(workspace.project, ledger="s3://team"))
     fleet = read_fleet(workspace, ())
     note = (
-        "This page is incomplete: could not read the ledger `s3://team`: AWS does not answer. Releases, "
+        "This page is incomplete: could not read the ledger s3://team: AWS does not answer. Releases, "
         "signatures and scans are those of the copies in images/, which may be outdated."
     )
 

@@ -6,17 +6,16 @@ import re
 import subprocess
 import sys
 from base64 import b64encode
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
-from bakehouse.commands.report.commits import Comparison
 from bakehouse.commands.report.page import render
 from tests.commands.report.hostile_fleet import HOSTILE, hostile
-from tests.commands.report.sites import Html, Site
+from tests.commands.report.sites import FAILED, Html, Site, build
+from tests.support.built_images import DATE
 from tests.support.trees import Tree
 
 
@@ -24,8 +23,16 @@ def test_the_grid_has_a_row_for_each_image(site: Site) -> None:
     html = Html(render(site.fleet("small")))
 
     assert ("a", {"href": "#image/small"}) in html.elements
-    assert html.elements.count(("td", {"class": "unknown"})) == 5
-    assert "CPU image" in html.text
+    assert ("td", {"class": "unknown"}) not in html.elements
+    assert "Not recorded for any image: Built, CPU tests, GPU tests, Scanned, Signed, Released." in html.text
+
+
+def test_the_page_starts_with_what_needs_attention(site: Site) -> None:
+    build(site, FAILED)
+    text = " ".join(Html(render(site.fleet())).text.split())
+
+    assert "1 image needs attention small: CPU tests: 1 of 1 failed, see bake smoke small" in text
+    assert f"Fleet report of {site.tree.root.name} newest record: {DATE[:10]}" in text
 
 
 def test_the_meaning_of_a_rehearsal_is_above_the_grid(site: Site) -> None:
@@ -36,8 +43,7 @@ def test_the_meaning_of_a_rehearsal_is_above_the_grid(site: Site) -> None:
 
 def test_hostile_texts_stay_texts(site: Site) -> None:
     fleet = site.fleet("small")
-    compared = replace(fleet, since=Comparison("", "", (), (), (), 1))
-    plain, attacked = Html(render(compared)), Html(render(hostile(fleet)))
+    plain, attacked = Html(render(hostile(fleet, "text"))), Html(render(hostile(fleet)))
 
     assert [name for name, _ in attacked.elements] == [name for name, _ in plain.elements]
     assert attacked.raw["script"][1] == plain.raw["script"][1]

@@ -41,14 +41,14 @@ def test_a_build_is_done_and_a_rehearsal_says_what_it_did_not_test() -> None:
 def test_a_build_that_gave_different_layers_is_not_done() -> None:
     state = states.run_state(IMAGE, ImageState(7, 7, differ=1), IMAGE.key)
 
-    assert (state.mark, state.text) == (Mark.PARTLY, "built; not reproducible")
+    assert (state.mark, state.text) == (Mark.WRONG, "built; not reproducible")
     assert state.note.endswith(" A step gave different layers.")
 
 
 def test_an_image_with_missing_layers_is_rendered() -> None:
     assert states.run_state(IMAGE, RENDERED, IMAGE.key) == CellState(Mark.PARTLY, "rendered")
     assert states.run_state(IMAGE, RENDERED, "0" * 64) == CellState(
-        Mark.PARTLY, "rendered, stale", "Run `bake render small`."
+        Mark.WRONG, "rendered, stale", "Run `bake render small`."
     )
 
 
@@ -89,7 +89,7 @@ def test_a_release_that_was_rolled_back_is_not_done() -> None:
     latest = replace(OTHER, rollback=ReleasedRollback("2026-11-21T10:00:00Z", RECORD.digest))
 
     assert states.release_state([RECORD], [latest], latest) == CellState(
-        Mark.PARTLY, "rolled back 2026-11-21", f"`{latest.digest[:19]}` is current."
+        Mark.WRONG, "rolled back 2026-11-21", f"`{latest.digest[:19]}` is current."
     )
 
 
@@ -110,7 +110,7 @@ def test_a_release_of_a_gpu_image_says_that_no_check_used_gpus() -> None:
         ({"scanned": "2026-11-20T12:30:00Z"}, Mark.DONE, "no findings, 2026-11-20"),
         (
             {"scanned": "2026-11-20T12:30:00Z", "findings": (ReleasedFindings("HIGH", 2),)},
-            Mark.PARTLY,
+            Mark.WRONG,
             "2 HIGH, 2026-11-20",
         ),
         ({"not_scanned": "no rights"}, Mark.UNKNOWN, "not scanned"),
