@@ -42,7 +42,7 @@ class AccountRow:
     text: str
     fate: Fate
     details: tuple[str, ...]
-    """What becomes of each part."""
+    """Fates of its parts, in words."""
 
     @property
     def detail(self) -> str:

@@ -68,7 +68,8 @@ class ReverseIndex:
             if name in known:
                 self._files.append((re.compile(pattern), name))
         self._known = known
-        self._apt = {package: name for package, name in _APT.items() if name in known}
+        self.apt = {package: name for package, name in _APT.items() if name in known}
+        """Components by the packages of Debian and Ubuntu that contain them."""
         for project, name in _PIP.items():
             if name in known:
                 self._pip.setdefault(project, (name,))
@@ -158,10 +159,6 @@ class ReverseIndex:
     def find_pip(self, name: str) -> tuple[str, ...]:
         """Return the components of a Python package, the first choice first."""
         return self._pip.get(str(canonicalize_name(name)), ())
-
-    def find_apt(self, name: str) -> str:
-        """Return the component that a package of Debian or Ubuntu contains."""
-        return self._apt.get(name, "")
 
     def sets_variable(self, component: str, name: str) -> bool:
         """Return whether the build of a component sets an environment variable itself."""

@@ -115,7 +115,7 @@ class Lifter:
                 self.python(match["version"], entry)
             else:
                 self._proposal.python_entries.append(entry)
-        elif component := self._index.find_apt(name):
+        elif component := self._index.apt.get(name):
             number = version_in(version)
             asked = f"=={number}" if number and component == "nccl" else ""
             self._proposal.wish(

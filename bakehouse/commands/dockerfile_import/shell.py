@@ -108,7 +108,7 @@ def _is_plain(node: Node) -> bool:
     if command.get("Type") == "DeclClause":
         return command["Variant"]["Value"] == "export" and not node.get("Redirs")
     return command.get("Type") == "CallExpr" and all(
-        literal(item["Word"]) in ("/dev/null", "1", "2") for item in node.get("Redirs") or ()
+        word_values(item["Word"], {}) in (["/dev/null"], ["1"], ["2"]) for item in node.get("Redirs") or ()
     )
 
 
@@ -133,12 +133,6 @@ def assignments(call: Node, variables: Mapping[str, str]) -> dict[str, str | Non
             values = word_values(pair["Value"], variables) if pair.get("Value") else [""]
             known[name] = " ".join(values) if values is not None else None
     return known
-
-
-def literal(word: Node) -> str | None:
-    """Return the value of a word without variables; None if only a shell knows it."""
-    values = word_values(word, {})
-    return values[0] if values and len(values) == 1 else None
 
 
 def words_of(node: Node) -> list[Node]:
