@@ -9,10 +9,9 @@ from bakehouse.util.yaml_fields import Fields
 PURPOSES = {
     "cpu": "Try a job on CPU instances",
     "gpu": "One GPU host",
-    "efa": "Several GPU hosts over EFA",
+    "several-hosts": "Several GPU hosts over EFA",
     "fine-tuning": "Fine-tuning",
     "extend": "AWS's image and your code",
-    "tensorflow": "TensorFlow",
     "heterogeneous": "Heterogeneous clusters",
     "arm64": "arm64",
     "hyperpod": "HyperPod",

@@ -1,8 +1,8 @@
 """The tables of images, `images/README.md`: recommended images by purpose, and the archive."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import groupby, takewhile
 
 from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.catalog.recipe import Recipe, by_purpose
@@ -56,7 +56,7 @@ def table(rows: Iterable[ImageRow]) -> str:
     if archive:
         blocks[-1] += f"{format_count(len(archive), 'more image')} below are the archive.\n"
     if len(tables) > 1:
-        picks = (f"- {title}: {_link(min(group, key=_caveats))}\n" for title, group in tables.items())
+        picks = (f"- {title}: {', '.join(_picks(group))}\n" for title, group in tables.items())
         blocks.append(f"## Pick one\n\n{''.join(picks)}")
     blocks += [_section(title, group) for title, group in tables.items()]
     if archive:
@@ -77,6 +77,12 @@ def counts(rows: Sequence[ImageRow]) -> str:
         f"{publishable} publishable as they are, "
         f"{number(lambda row: row.tests.never_on_gpus)} for GPUs on which they never ran."
     )
+
+
+def _picks(rows: Iterable[ImageRow]) -> Iterator[str]:
+    """Yield the first image of each framework."""
+    for _, group in groupby(sorted(rows, key=_caveats), lambda row: _caveats(row)[0]):
+        yield _link(next(group))
 
 
 def _caveats(row: ImageRow) -> tuple[int, int]:

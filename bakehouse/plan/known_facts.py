@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.purpose import NOT_PINNED, PROBLEM, SUPPORT
+from bakehouse.catalog.purpose import NOT_PINNED, PROBLEM, SUPPORT, Concession
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.support import Support, notice_day, support_of
 from bakehouse.resolve.phrases import warning_text
@@ -25,6 +26,7 @@ class KnownFacts:
     """It is an image of Bakehouse that is not recommended for anything."""
     login: str = ""
     """The registry of the base, if it asks for a login."""
+    concessions: tuple[Concession, ...] = ()
 
     @property
     def publishable(self) -> str:
@@ -47,13 +49,16 @@ class KnownFacts:
         return [text.removeprefix("file ") for text in self.unpinned if text.startswith("file ")]
 
     def lines(self, day: str = "") -> tuple[str, ...]:
-        """Return a line for each fact; of support only what ends before `day`, if one is given."""
+        """Return a line for each fact.
+
+        With a day, for people: without support that ends later, and with exceptions that have passed.
+        """
         lines = [f"known problem: {text}" for text, _ in self.problems]
         if self.unpinned:
             lines.append(f"not pinned: {'; '.join(self.unpinned)}")
         ends = [item for item in self.support if item.until and (not day or item.has_ended(day))]
         lines += [f"{item.name} {item.version} is supported until {item.until}" for item in ends]
-        return tuple(lines)
+        return (*lines, *(_passed(self.concessions) if day else ()))
 
     def against(self, day: str) -> dict[str, Sequence[str]]:
         """Return the kinds of facts for which an image is not recommended, with their texts."""
@@ -67,14 +72,30 @@ NOTHING = KnownFacts()
 
 def ending(resolutions: Iterable[Resolution]) -> str:
     """Return a line for each support that has ended or soon ends, with its images."""
+    day = notice_day()
+    return _with_images(
+        (f"{item.name} {item.version} is supported until {item.until} ({item.source})", resolution)
+        for resolution in resolutions
+        for item in support_of(resolution.versions)
+        if item.has_ended(day)
+    )
+
+
+def passed(resolutions: Iterable[Resolution]) -> str:
+    """Return a line for each exception whose last day has passed, with its images."""
+    return _with_images((line, item) for item in resolutions for line in _passed(item.recipe.concessions))
+
+
+def _passed(concessions: Iterable[Concession]) -> list[str]:
+    today = date.today().isoformat()
+    return [f"the last day has passed: {item.text}" for item in concessions if item.until < today]
+
+
+def _with_images(lines: Iterable[tuple[str, Resolution]]) -> str:
     images: dict[str, list[str]] = {}
-    for resolution in resolutions:
-        for item in support_of(resolution.versions):
-            if item.has_ended(notice_day()):
-                images.setdefault(
-                    f"{item.name} {item.version} is supported until {item.until} ({item.source})", []
-                ).append(resolution.recipe.name)
-    return "".join(f"{text}: {first_names(names)}\n" for text, names in images.items())
+    for line, resolution in lines:
+        images.setdefault(line, []).append(resolution.recipe.name)
+    return "".join(f"{line}: {first_names(names)}\n" for line, names in images.items())
 
 
 def known_of_job(recipe: Recipe | None, catalog: Catalog, released: Mapping[str, str]) -> KnownFacts:
@@ -102,4 +123,5 @@ def known_facts(resolution: Resolution) -> KnownFacts:
         support_of(resolution.versions),
         is_archived=recipe.is_archived,
         login=next(iter(registries.hosts.values()), "") if registries else "",
+        concessions=recipe.concessions,
     )

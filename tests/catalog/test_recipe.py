@@ -35,11 +35,11 @@ def refusal(tree: Tree, text: str) -> str:
 def test_a_recipe_says_what_an_image_is_made_of(tree: Tree) -> None:
     recipe = read(
         tree,
-        'purpose: efa\ncomponents: {python: "3.11", torch: "*"}\n'
+        'purpose: several-hosts\ncomponents: {python: "3.11", torch: "*"}\n'
         'variants: {torch: "cpu-*"}\nexclude: [python]\n',
     )
 
-    assert (recipe.name, recipe.summary, recipe.purpose) == ("small", "A small image", "efa")
+    assert (recipe.name, recipe.summary, recipe.purpose) == ("small", "A small image", "several-hosts")
     assert (recipe.base.name, recipe.base.specifier) == ("debian", "==12.*")
     assert [(component.name, component.specifier) for component in recipe.components] == [
         ("python", "==3.11.*"),

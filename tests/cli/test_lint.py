@@ -36,6 +36,20 @@ def test_a_project_without_mistakes_passes(project: Tree, capsys: pytest.Capture
     assert findings(project) == []
 
 
+def test_an_exception_is_told_after_its_last_day(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, day in ("past", "2026-01-31"), ("future", "2099-01-31"):
+        accepted = f"accepted: [{{fact: support, until: {day}, reason: no user needs it}}]\n"
+        project.write(f"mine/images/{name}.yaml", f'summary: Sound\nbase: {{debian: "12"}}\n{accepted}')
+
+    assert main.run(("lint",)) == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == ("the last day has passed: support, accepted until 2026-01-31: no user needs it: `past`")
+    assert others == ["3 images without mistakes"]
+    for name in ("past", "future"):
+        assert main.run(("validate", name)) == 0
+        assert ("the last day has passed" in capsys.readouterr().err) == (name == "past")
+
+
 def test_the_files_that_were_searched_are_counted(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("train.py", "key.py", "a.ckpt", "b.ckpt", ".git/config"):
         project.write(f"src/{name}", "postgres://me:s3cr3t@db.internal" if name == "key.py" else "")

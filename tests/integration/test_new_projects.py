@@ -88,7 +88,7 @@ def test_an_image_has_the_versions_of_uv_lock(
         text=True,
     ).stdout
     pins = [Requirement(line) for line in exported.splitlines() if not line.lstrip().startswith("#")]
-    python = {"python_version": "3.11", "python_full_version": "3.11.2", "platform_machine": "x86_64"}
+    python = {"python_version": "3.13", "python_full_version": "3.13.5", "platform_machine": "x86_64"}
     locked = {
         pin.name: str(pin.specifier).removeprefix("==")
         for pin in pins

@@ -107,7 +107,7 @@ def test_recommended_images_come_by_purpose_and_the_archive_as_a_grid(workspace:
     first, second, small = (workspace.recipes[name] for name in ("small-py311", "small-py312", "small"))
     accepted = Concession("support", "no user needs it", "2027-01-31")
     recipes = {
-        "small": replace(small, purpose="efa", concessions=(accepted,)),
+        "small": replace(small, purpose="several-hosts", concessions=(accepted,)),
         first.name: archived(first),
         second.name: archived(second),
     }

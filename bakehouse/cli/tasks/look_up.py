@@ -348,6 +348,7 @@ def lint(context: Context, images: str, sarif: str = "") -> None:
     from bakehouse.catalog.requirements_lock import is_format_1
     from bakehouse.cli import diagnostics
     from bakehouse.lock import locking
+    from bakehouse.plan import known_facts
     from bakehouse.plan.unpinned import unpinned_lines
     from bakehouse.plan.workspace import left_out_lines, plan_resolutions, select
     from bakehouse.resolve.phrases import warnings_text
@@ -365,7 +366,7 @@ def lint(context: Context, images: str, sarif: str = "") -> None:
         failures.append(error)
     if sarif:
         write_whole(Path(sarif), diagnostics.sarif_text(failures, resolutions))
-    show(warnings_text(resolutions))
+    show(warnings_text(resolutions) + known_facts.passed(resolutions))
     if not failures:
         searched = sum(len(image.content.own_files) for image in planned)
         allowed = sum(len(image.content.allowed) for image in planned)

@@ -28,7 +28,8 @@ _MAX_NEAREST = 60
 """Versions that are tried when the catalogue lacks one."""
 _MAX_RELEASES = 8
 """Releases of a base that are tried for a pinned requirement."""
-_FIRST = ("python", *FRAMEWORKS)
+PYTHON = "python"
+_FIRST = (PYTHON, *FRAMEWORKS)
 """Components whose versions the others must fit."""
 _IMPORTANT = 1000
 
@@ -69,7 +70,7 @@ def import_and_select(
         proposal = translate(text, build, catalog)
         selection = select(proposal, catalog)
         of_base = {name for name, _, _ in proposal.base.wishes}
-        dropped = selection.dropped.keys() - build.excluded.keys() - of_base - {"python"}
+        dropped = selection.dropped.keys() - build.excluded.keys() - of_base - {PYTHON}
         if not dropped:
             break
         reasons = {name: _dropped_reason(name, selection) for name in sorted(dropped)}
@@ -95,7 +96,7 @@ def select(proposal: Proposal, catalog: Catalog) -> ChosenComponents:
         known = proposal.wishes.get(name)
         if known is None:
             proposal.wishes[name] = first
-        elif name != "python" or not known.specifier:
+        elif name != PYTHON or not known.specifier:
             known.specifier = known.specifier or specifier
             known.variant = known.variant or variant
     best: tuple[int, ChosenComponents] | None = None
@@ -108,10 +109,20 @@ def select(proposal: Proposal, catalog: Catalog) -> ChosenComponents:
             continue
         costs = len(selection.inexact) + 10 * len(selection.dropped)
         costs += _IMPORTANT * sum(name in selection.dropped or name in selection.inexact for name in _FIRST)
+        python = proposal.wishes.get(PYTHON)
+        costs += _IMPORTANT * bool(python and python.variant and PYTHON not in selection.variants)
+        costs += _IMPORTANT * _lacks_checksums(selection)
         if best is None or costs < best[0]:
             best = costs, selection
     assert best is not None
     return _with_pins(best[1], proposal, catalog)
+
+
+def _lacks_checksums(selection: ChosenComponents) -> bool:
+    """Return whether a framework has files that may not be published."""
+    choices = selection.resolution.all_choices if selection.resolution else ()
+    frameworks = (choice for choice in choices if choice.name in FRAMEWORKS)
+    return any(artifact.sha256 is None for choice in frameworks for artifact in choice.spec.artifacts)
 
 
 def _with_pins(selection: ChosenComponents, proposal: Proposal, catalog: Catalog) -> ChosenComponents:
@@ -166,11 +177,11 @@ def _with_base(proposal: Proposal, choice: BaseChoice, catalog: Catalog) -> Chos
     if proposal.ssh_entries and "sshd" not in proposal.wishes and "sshd" in catalog.components:
         wishes.append(Wish(("sshd",)))
     for wish in wishes:
-        if wish.name != "python" or wish.specifier:
+        if wish.name != PYTHON or wish.specifier:
             _add(wish, selection, catalog)
-        elif _version_of("python", selection) is None:
+        elif _version_of(PYTHON, selection) is None:
             # Any Python: that of the distribution, if a component exists for it
-            _add(Wish(("python",), "", "distribution"), selection, catalog)
+            _add(Wish((PYTHON,), "", "distribution"), selection, catalog)
     if catalog.components[choice.component].registries is None:
         _add_toolkit(selection, catalog)
     return selection
@@ -334,12 +345,12 @@ def settle(proposal: Proposal, selection: ChosenComponents) -> None:
         remark = f"; {choice.detail}" if choice.detail else ""
         proposal.image_entry.add(Fate.RECIPE, f"`base`{remark}")
     for wish in [*proposal.wishes.values()]:
-        if wish.name == "python" and not wish.specifier:
+        if wish.name == PYTHON and not wish.specifier:
             proposal.python_entries += wish.entries
         else:
             _settle_wish(wish, proposal, selection)
-    python = _version_of("python", selection) or ""
-    holder = "the base contains" if "python" not in _components(selection) else "the component `python` is"
+    python = _version_of(PYTHON, selection) or ""
+    holder = "the base contains" if PYTHON not in _components(selection) else "the component `python` is"
     for entry in proposal.python_entries:
         entry.add(Fate.REPLACED, f"{holder} Python {python}".rstrip())
     for entry in proposal.ssh_entries:

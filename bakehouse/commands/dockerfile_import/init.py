@@ -19,9 +19,9 @@ from bakehouse.commands.dockerfile_import import recipe_text
 from bakehouse.commands.dockerfile_import.account import AccountRow, Fate
 from bakehouse.commands.dockerfile_import.base_settings import BaseSettings
 from bakehouse.commands.dockerfile_import.bases import DEFAULT_BASE, BaseChoice, KnownImage
+from bakehouse.commands.dockerfile_import.choose import PYTHON, settle
 from bakehouse.commands.dockerfile_import.choose import select as select_components
-from bakehouse.commands.dockerfile_import.choose import settle
-from bakehouse.commands.dockerfile_import.proposal import Proposal
+from bakehouse.commands.dockerfile_import.proposal import Proposal, Wish
 from bakehouse.commands.dockerfile_import.repository import look
 from bakehouse.commands.dockerfile_import.translate import DockerfileBuild, find_context
 from bakehouse.errors import Location, RecipeError, UsageError
@@ -328,7 +328,11 @@ def first_recipe(
     for wish in wishes:
         wish.variant = "cpu-*"
         wish.specifier = wish.specifier or _newest_pinned(catalog.components[wish.name])
+    python = proposal.wishes.setdefault(PYTHON, Wish((PYTHON,)))
+    python.variant = "distribution"
     selection = select_components(proposal, catalog)
+    if selection.variants.pop(PYTHON, "") and selection.resolution:
+        selection.components[PYTHON] = str(selection.resolution.version_of(PYTHON))
     for wish in wishes:
         if selection.variants.get(wish.name, "").startswith("cpu") and wish.entries:
             wish.entries[0].add(Fate.RECIPE, "for CPUs; for GPUs, remove `variants`")

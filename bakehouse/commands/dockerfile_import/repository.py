@@ -59,7 +59,8 @@ class _Look:
     def __init__(self, root: Path, catalog: Catalog) -> None:
         self._root = root
         self.proposal = Proposal()
-        self.proposal.base = KnownImage((BaseChoice(*DEFAULT_BASE), BaseChoice("debian", "13")))
+        releases = catalog.components[DEFAULT_BASE[0]].releases
+        self.proposal.base = KnownImage(tuple(BaseChoice(DEFAULT_BASE[0], item.version) for item in releases))
         self._index = ReverseIndex(catalog)
         self._lifter = Lifter(self.proposal, self._index, root)
         self._unseen: list[str] = []

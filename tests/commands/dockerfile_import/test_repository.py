@@ -1,6 +1,7 @@
 """A repository without a Dockerfile: each file has a row, and the recipe has what the files ask for."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.component import Variant
 from bakehouse.commands.dockerfile_import.choose import select, settle
+from bakehouse.commands.dockerfile_import.init import first_recipe
 from bakehouse.commands.dockerfile_import.repository import look
 
 
@@ -240,3 +243,31 @@ def test_a_marker_for_other_systems_selects_no_framework(
     line = f"torch==2.9.1; {marker.format('==' if is_for_linux else '!=')}"
     (tmp_path / name).write_text(form.format(line))
     assert ("pytorch" in look(tmp_path, catalog).wishes) == is_for_linux
+
+
+@pytest.mark.parametrize(
+    ("python", "unpinned", "base"),
+    [("", "", "13"), ("3.11\n", "", "12"), ("3.12\n", "", "13"), ("", "cpu-py313", "12")],
+)
+def test_a_project_starts_on_the_newest_debian_with_wheels_that_can_be_published(
+    python: str, unpinned: str, base: str, catalog: Catalog, tmp_path: Path
+) -> None:
+    (tmp_path / TEXT).write_text("torch==2.13.0\n")
+    if python:
+        (tmp_path / ".python-version").write_text(python)
+    component = catalog.components["pytorch"]
+    releases = tuple(
+        replace(release, variants=tuple(_unpinned(variant, unpinned) for variant in release.variants))
+        for release in component.releases
+    )
+    catalog = Catalog({**catalog.components, component.name: replace(component, releases=releases)})
+
+    [text, *_] = first_recipe("x", tmp_path / "x.yaml", tmp_path, look(tmp_path, catalog), catalog).values()
+    assert f'\nbase: {{debian: "{base}"}}\n' in text
+
+
+def _unpinned(variant: Variant, name: str) -> Variant:
+    if variant.name != name:
+        return variant
+    artifacts = tuple(replace(item, sha256=None) for item in variant.spec.artifacts)
+    return replace(variant, spec=replace(variant.spec, artifacts=artifacts))
