@@ -12,7 +12,7 @@ from bakehouse.util.format import first_names, format_bytes, format_count, forma
 
 if TYPE_CHECKING:
     # Tasks import this module when they start, and most of these imports are slow.
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from bakehouse.builder.built_image import BuiltImage
     from bakehouse.catalog.base_image_lock import AptLocks
@@ -214,12 +214,14 @@ def _commit(record: ReleaseRecord) -> str:
     return f"{record.revision[:12]}{DIRTY}{files}"
 
 
-def release_notes(records: Sequence[ReleaseRecord]) -> str:
+def release_notes(records: Sequence[ReleaseRecord], between: Callable[[str, str, str], Iterable[str]]) -> str:
     """Format the newest release of an image as Markdown, with its changes since the release before.
 
-    Return an empty text if the image was never released.
+    `between` gives the changes of an image between two commits. Return an empty text if the image was never
+    released.
     """
     from bakehouse.catalog.git_history import DIRTY
+    from bakehouse.errors import BakehouseError, UsageError
     from bakehouse.ledger.release_changes import changes
     from bakehouse.ledger.releases import by_release
     from bakehouse.util.value_change import value_changes
@@ -234,18 +236,24 @@ def release_notes(records: Sequence[ReleaseRecord]) -> str:
     old = next((record for record in reversed(released) if record.digest != new.digest), None)
     if old:
         lines += [f"Changes since {old.date} (`{old.digest[:19]}`):", ""]
+        revisions = [record.revision for record in (old, new)]
+        try:
+            if not all(revisions) or any(revision.endswith(DIRTY) for revision in revisions):
+                raise UsageError("a release is not of a commit")
+            others = [*between(new.image, *revisions)]
+        except BakehouseError as error:
+            others = [f"packages, code and recipe: not known, because {error.diagnostics[0].message}"]
         for change in changes(old, new):
+            if change.kind == "build key" and others:
+                continue
             kind = "" if change.kind in ("component", "provided version") else f"{change.kind} "
             lines.append(f"- {kind}{change.words}")
+        lines += [f"- {text}" for text in others]
         first, second = ({check.name: check.outcome for check in record.checks} for record in (old, new))
         lines += [f"- check {change.words}" for change in value_changes(first, second)]
-        revisions = [record.revision.removesuffix(DIRTY)[:12] for record in (old, new)]
-        if all(revisions) and revisions[0] != revisions[1]:
-            command = f"bake diff {new.image} --from {revisions[0]} --to {revisions[1]}"
-            lines += ["", f"Packages and recipe: `{command}`."]
     else:
         lines += [f"First release, {format_bytes(new.bytes)}.", ""]
         lines += [f"- {part.component} {part.version}" for part in new.parts]
     passed = sum(check.outcome == "passed" for check in new.checks)
-    others = "".join(f", `{check.name}` {check.outcome}" for check in new.checks if check.outcome != "passed")
-    return "\n".join([*lines, "", f"Checks: {passed} passed{others}.", "", ""])
+    rest = "".join(f", `{check.name}` {check.outcome}" for check in new.checks if check.outcome != "passed")
+    return "\n".join([*lines, "", f"Checks: {passed} passed{rest}.", "", ""])

@@ -3,13 +3,16 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Protocol
 
+from bakehouse.catalog import git_history
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.project import ProjectSettings
 from bakehouse.catalog.python_lock import Package, normal_name
-from bakehouse.catalog.recipe import Recipe
+from bakehouse.catalog.recipe import Recipe, RefusalOf
 from bakehouse.errors import Problems, UsageError
 from bakehouse.plan.apt_packages import apt_steps
 from bakehouse.plan.recipe_diff import RecipeDifference, recipe_differences
@@ -26,6 +29,7 @@ Locks = tuple[AptLocks, AptLocks]
 NO_LOCKS: Locks = (AptLocks({}, {}), AptLocks({}, {}))
 _MAX_PACKAGES = 12
 _MAX_IMAGES = 10
+_VERBS = {"+": "added", "-": "removed", "~": ""}
 _SHORT = len("sha256:") + 12
 """Length of a digest in texts."""
 
@@ -242,6 +246,32 @@ def history_text(history: History) -> str:
     if history.same:
         blocks.append(f"{format_count(history.same, 'image')} with the same recipe and components\n")
     return "\n".join(blocks)
+
+
+def changes_between(
+    project: ProjectSettings, refusal_of: RefusalOf, image: str, first: str, second: str
+) -> Iterator[str]:
+    """Yield the packages, code and other values of an image that differ between two commits.
+
+    Components are left out. Raises BakehouseError if one of the commits cannot be read.
+    """
+    past = partial(git_history.past, project, image=image, refusal_of=refusal_of)
+    with past(first) as old, past(second) as new:
+        [change] = history(old, new, [image], {**old.unread, **new.unread}).changed or [None]
+        if image not in old.recipes or image not in new.recipes:
+            raise UsageError(f"image `{image}` does not exist at both commits")
+        if change is None:
+            return
+        if change.unread or not (change.before and change.after):
+            raise UsageError(change.unread or "no versions satisfy it at one of the commits")
+        for group in package_changes(change.before, change.after, change.locks):
+            yield from (f"{group.kind} package {package.words}" for package in group.changes[:_MAX_PACKAGES])
+            if rest := group.changes[_MAX_PACKAGES:]:
+                yield f"{format_count(len(rest), f'more {group.kind} package')}"
+        for item in recipe_changes(change.before, change.after):
+            sign, text = item.text.split(" ", 1)
+            is_content = sign == "~" and item.key in ("code", "files")
+            yield f"{item.key} {item.name} changed" if is_content else f"{text} {_VERBS[sign]}".rstrip()
 
 
 def _image_lines(sign: str, names: tuple[str, ...]) -> list[str]:

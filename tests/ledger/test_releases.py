@@ -570,15 +570,21 @@ def test_release_notes_list_the_changes_since_the_release_before() -> None:
     )
     candidate = replace(second, candidate=True, digest=DIGEST)
 
-    assert tables.release_notes([replace(first, candidate=True)]) == ""
-    assert tables.release_notes([first]) == (
+    def between(image: str, before: str, after: str) -> list[str]:
+        assert (image, before, after) == ("mpi-cpu", first.revision, second.revision)
+        return ["Python package six 1 → 2"]
+
+    dirty = tables.release_notes([first, replace(second, revision=f"{second.revision}-dirty")], between)
+    assert "- packages, code and recipe: not known, because a release is not of a commit\n" in dirty
+    assert tables.release_notes([replace(first, candidate=True)], between) == ""
+    assert tables.release_notes([first], between) == (
         f"## mpi-cpu 2026-11-20\n\n`{first.image_uri}`\n\nFirst release, 595.0 MB.\n\n- a 1\n\n"
         "Checks: 1 passed, `gpu` not tested.\n\n"
     )
-    assert tables.release_notes([first, second, candidate]) == (
+    assert tables.release_notes([first, second, candidate], between) == (
         f"## mpi-cpu 2026-11-21\n\n`{second.image_uri}`\n\n"
         f"Changes since 2026-11-20 (`{first.digest[:19]}`):\n\n"
-        "- a 1 → 2\n- b 1 added\n- size 595.0 MB → 600.0 MB\n- check gpu not tested → passed\n\n"
-        "Packages and recipe: `bake diff mpi-cpu --from 111111111111 --to 222222222222`.\n\n"
+        "- a 1 → 2\n- b 1 added\n- size 595.0 MB → 600.0 MB\n- Python package six 1 → 2\n"
+        "- check gpu not tested → passed\n\n"
         "Checks: 2 passed.\n\n"
     )

@@ -11,7 +11,9 @@ from bakehouse.catalog.git_history import Past, past
 from bakehouse.catalog.project import ProjectSettings
 from bakehouse.errors import RecipeError, UsageError
 from bakehouse.plan import diff
+from bakehouse.plan.workspace import conflict_text
 from tests.support.errors import raised
+from tests.support.git_repository import commit
 from tests.support.requirements_locks import locked_heading
 from tests.support.trees import COMPONENTS, SHA, Tree
 
@@ -188,6 +190,33 @@ def test_a_renamed_image_is_compared_with_its_former_recipe(tree: Tree) -> None:
         "third, renamed from first\n\nfourth, renamed from second\n  + environment A b\n"
         "\n1 image with the same recipe and components\n"
     )
+
+
+def test_changes_between_commits_name_packages_code_and_values(tree: Tree) -> None:
+    project = ProjectSettings(tree.root, (tree.root,))
+    lock = f"{{}}==1 --hash=sha256:{SHA}  # {{}}.whl 1\n"
+    recipe = HEAD + "requirements: own.lock\ncode: {directory: src, entry_point: train.py}\n"
+    recipes = (recipe, f"{recipe}environment: {{A: x}}\n")
+    first, second = (
+        commit(
+            tree.root,
+            {
+                "images/small.yaml": text,
+                "images/own.lock": lock.format(name, name),
+                "images/src/train.py": name,
+            },
+        )
+        for text, name in zip(recipes, ("six", "seven"), strict=True)
+    )
+
+    assert [*diff.changes_between(project, conflict_text, "small", first, second)] == [
+        "Python package seven 1 added",
+        "Python package six 1 removed",
+        "environment A x added",
+        "code /opt/ml/code/train.py changed",
+    ]
+    assert [*diff.changes_between(project, conflict_text, "small", first, first)] == []
+    assert raised(UsageError, lambda: [*diff.changes_between(project, conflict_text, "other", first, second)])
 
 
 def test_a_mistake_of_the_present_is_not_one_of_the_commit(tree: Tree) -> None:

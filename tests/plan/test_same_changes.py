@@ -48,6 +48,6 @@ def test_every_command_names_the_same_changes() -> None:
         records = [
             release(number, parts=released(images[name].all_parts)) for number, name in enumerate((old, new))
         ]
-        notes = tables.release_notes(records)
+        notes = tables.release_notes(records, lambda *_: ())
         lines = [line.removeprefix("- ") for line in notes.splitlines() if line.startswith("- ")]
-        assert {line for line in lines if not line.startswith("size ")} == changes
+        assert {line for line in lines if not line.startswith(("size ", "packages, "))} == changes

@@ -1,6 +1,7 @@
 """Tasks that push images and look up what was published."""
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from bakehouse.cli.tasks import job_arguments
@@ -205,6 +206,8 @@ def releases(
     from bakehouse.cli import json_report, tables
     from bakehouse.ledger.releases import clock_warning
     from bakehouse.ledger.store import open_ledger, select_images
+    from bakehouse.plan.diff import changes_between
+    from bakehouse.plan.workspace import conflict_text
     from bakehouse.publish.verify import require_all, verify_releases
 
     project = find(Path.cwd())
@@ -216,7 +219,8 @@ def releases(
     for warning in dict.fromkeys(filter(None, map(clock_warning, records))):
         report(warning)
     if notes:
-        show("".join(tables.release_notes(ledger.records(name)) for name in names))
+        between = partial(changes_between, project, conflict_text)
+        show("".join(tables.release_notes(ledger.records(name), between) for name in names))
     else:
         show(json_report.releases(records) if json else tables.released(records))
     if verify:
