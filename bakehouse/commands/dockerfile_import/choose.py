@@ -126,11 +126,12 @@ def _lacks_checksums(selection: ChosenComponents) -> bool:
 
 
 def _with_pins(selection: ChosenComponents, proposal: Proposal, catalog: Catalog) -> ChosenComponents:
-    """Return a selection whose frameworks have the versions that requirements pin, or are left out."""
+    """Return a selection whose components fit the lines of requirements that name them, or are left out."""
 
     def missed(found: ChosenComponents) -> list[str]:
-        names = {*found.inexact, *found.dropped}
-        return [name for name, wish in proposal.wishes.items() if name in names and "==" in wish.requirement]
+        lines = {name: wish.requirement for name, wish in proposal.wishes.items() if wish.requirement}
+        pinned = {name for name, line in lines.items() if "==" in line}
+        return [name for name in lines if name in found.dropped.keys() | (found.inexact.keys() & pinned)]
 
     if not (names := missed(selection)):
         return selection
@@ -139,7 +140,7 @@ def _with_pins(selection: ChosenComponents, proposal: Proposal, catalog: Catalog
     assert choice is not None
     component = catalog.components[choice.component]
     order = nearest((release.version for release in component.releases), choice.version)
-    for version in order[1:_MAX_RELEASES]:
+    for version in order[1:_MAX_RELEASES] if name in _FIRST else ():
         variants = next(release.variants for release in component.releases if release.version == version)
         same = [variant.name for variant in variants if _is_kind(variant.name, choice.variant)]
         note = (
@@ -152,7 +153,8 @@ def _with_pins(selection: ChosenComponents, proposal: Proposal, catalog: Catalog
                 return found
     del proposal.wishes[name]
     known = f"no release of {name} in the catalogue fits with {wish.requirement}; the requirements install it"
-    for entry in wish.entries:
+    # The requirements have the others as they are written
+    for entry in wish.entries if name in _FIRST else ():
         entry.check(known, wish.text, wish.line)
     return _with_pins(_with_base(proposal, choice, catalog) or selection, proposal, catalog)
 

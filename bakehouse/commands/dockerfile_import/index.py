@@ -10,6 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component, Release
+from bakehouse.catalog.names import FRAMEWORKS
 from bakehouse.commands.dockerfile_import.installs import names
 
 _GITHUB = re.compile(
@@ -159,6 +160,11 @@ class ReverseIndex:
     def find_pip(self, name: str) -> tuple[str, ...]:
         """Return the components of a Python package, the first choice first."""
         return self._pip.get(str(canonicalize_name(name)), ())
+
+    def is_built_for_framework(self, component: str) -> bool:
+        """Return whether a component requires a framework, which its package in the index may not fit."""
+        requires = (item.name for spec in self._catalog.components[component].specs for item in spec.requires)
+        return any(name in FRAMEWORKS for name in requires)
 
     def sets_variable(self, component: str, name: str) -> bool:
         """Return whether the build of a component sets an environment variable itself."""

@@ -415,7 +415,9 @@ class Lifter:
         """Add the component that a line of a file selects; others are installed as requirements."""
         match = re.match(r"\s*([\w.-]+)(?:\[[^]]*\])?\s*([=<>!~][^;#]*)?", line)
         components = self._index.find_pip(match[1]) if match and is_for_linux(line) else ()
-        if match and components and components[0] in _FROM_FILES:
+        is_of_index = "@" not in line and normal_name(line) not in self.sources
+        is_bound = is_of_index and any(map(self._index.is_built_for_framework, components[:1]))
+        if match and components and (is_bound or components[0] in _FROM_FILES):
             variant, specifier = _variant((match[2] or "").strip(), index)
             wish = Wish(components, specifier, variant, entry.line, place, [entry], line.strip())
             self._proposal.wish(wish)
