@@ -133,9 +133,7 @@ def _ask_for_consent() -> None:
         return
     for request in requests:
         sys.stderr.write(f"{terminal.printable(request.text)}\n")
-    sys.stderr.write("Allow this, until a value changes? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+    if terminal.asked("Allow this, until a value changes?"):
         for request in requests:
             request.grant()
 

@@ -1,6 +1,7 @@
 """Rows at the end of a terminal that are redrawn in place, output callbacks, and the verbosity."""
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
@@ -24,6 +25,15 @@ def is_verbose() -> bool:
 def detail(report: Reporter) -> Reporter:
     """Return a reporter of lines that are printed only with `--verbose`."""
     return lambda line: report(line) if _is_verbose else None
+
+
+def asked(question: str) -> bool:
+    """Return whether a person at a terminal says yes."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 class Redrawn:

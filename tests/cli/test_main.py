@@ -185,9 +185,8 @@ def test_invoke_runs_the_same_tasks() -> None:
         ),
         (
             ["build", "a", "--", "b"],
-            "`build` has no option `--`\n\n"
-            "hint: use one of `--builder`, `--download-only`, `--from`, `--json`, `--offline`, `--to`, "
-            "`--verbose`",
+            "`build` has no option `--`\n\nhint: usage: `bake build [IMAGE...] [OPTIONS]`; "
+            "`bake help build` lists the options",
         ),
         (
             ["shell", "mpi-cpu"],
@@ -250,10 +249,11 @@ def test_the_number_of_commands_and_options_is_held() -> None:
 
     `init` has three of `docker build`, without which it cannot read many Dockerfiles: `--build-arg`,
     `--context` and `--target`. `list --all` shows the archive.
+    That of `build`, `smoke` and `release` answers their question in scripts.
     """
     options = sum(len(command_line.options(task)) for task in TASKS)
 
-    assert (len(TASKS), options) == (36, 162)
+    assert (len(TASKS), options) == (36, 165)
 
 
 @pytest.mark.parametrize("arguments", [[], ["help"], ["--help"], ["-h"]])

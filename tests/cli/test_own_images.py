@@ -1,7 +1,10 @@
 """A user's project: which images a task means, and how a recipe with mistakes is reported."""
 
+import io
 import json
 import re
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,8 @@ from bakehouse.errors import RegistryAuthError, UsageError
 from bakehouse.lock.selection import LockSelection, select_locked
 from bakehouse.pipeline import publish
 from bakehouse.plan import workspace
-from bakehouse.plan.workspace import open_workspace
+from bakehouse.plan.workspace import Selection, open_workspace
+from tests.support import own_recipes
 from tests.support.trees import Tree
 
 CHURN = """\
@@ -317,3 +321,49 @@ def test_all_images_of_bakehouse_need_its_checkout_as_the_current_directory(
         "error: this directory is not in a project\n\n"
         f"hint: run `bake init` to create one, name images, or change to Bakehouse's checkout: `cd {HOME}`\n"
     )
+
+
+@pytest.mark.parametrize("command", ["build", "smoke", "release"])
+def test_many_images_need_a_name_or_an_option(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tree = Tree(tmp_path)
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
+    for number in range(21):
+        tree.write(f"mine/images/image-{number}.yaml", 'summary: Small\nbase: {debian: "12"}\n')
+
+    assert main.run((command,)) == UsageError.exit_code
+    assert (
+        "no image is named, and the project has 21\n\nhint: name images, or add `--all`"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "images", "all", "answer", "confirms"),
+    [
+        (20, "", False, None, True),
+        (21, "", False, None, False),
+        (21, "*", False, None, True),
+        (21, "", True, None, True),
+        (21, "", False, "y", True),
+        (21, "", False, "", False),
+    ],
+)
+def test_many_images_are_confirmed(
+    count: int,
+    images: str,
+    all: bool,
+    answer: str | None,
+    confirms: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stdin = io.StringIO(f"{answer}\n")
+    for stream in (stdin, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: answer is not None)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    selection = Selection(open_workspace(), tuple(own_recipes.recipes().values())[:count])
+
+    with nullcontext() if confirms else pytest.raises(UsageError):
+        assert declare.confirmed(selection, images, all=all) == selection

@@ -3,12 +3,14 @@
 import sys
 
 from bakehouse.cli.tasks.declare import (
+    ALL,
     BUILDER,
     IMAGES,
     JSON,
     JSON_BUILD,
     Context,
     bake_task,
+    confirmed,
     failures,
     open_project,
     report,
@@ -56,6 +58,7 @@ def render(context: Context, images: str, check: bool = False) -> None:
         "builder": BUILDER,
         "download-only": "download the files that the images are built from, and build nothing",
         "to": "with --download-only, the directory to download to, which can be a mirror; default: the cache",
+        "all": ALL,
         "json": JSON_BUILD,
     },
 )
@@ -67,6 +70,7 @@ def build(
     builder: str = "",
     download_only: bool = False,
     to: str = "",
+    all: bool = False,
     json: bool = False,
 ) -> None:
     """
@@ -90,13 +94,13 @@ def build(
     if to and not download_only:
         raise UsageError("`--to` needs `--download-only`")
     if download_only:
-        show(download.run(select_images(images), report, sys.stderr, to))
+        show(download.run(confirmed(select_images(images), images, all=all), report, sys.stderr, to))
         return
     options = BuildOptions(from_, offline, tuple(split(builder)))
     workspace, words = open_project(images), split(images)
     bases = pipeline.named_bases(workspace, words)
     patterns = [word for word in words if word not in bases]
-    selection = select(workspace, patterns) if patterns or not bases else None
+    selection = confirmed(select(workspace, patterns), images, all=all) if patterns or not bases else None
     pipeline.make_bases(workspace.project, bases, report, options)
     built = pipeline.build(selection, report, options, json=json) if selection else ()
     show(json_report.built(built, bases) if json else tables.built_table(built, bases))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bakehouse.catalog.project import IS_CHECKOUT
 from bakehouse.cli import diagnostics
 from bakehouse.cli.command_name import as_typed
-from bakehouse.errors import BakehouseError, Diagnostic
+from bakehouse.errors import BakehouseError, Diagnostic, UsageError
 from bakehouse.util import terminal
 from bakehouse.util.format import format_count
 
@@ -25,10 +25,14 @@ IMAGES = "names, families or globs of images; default: the project's own; `'*'` 
 ATTEST = "attach an SBOM and provenance to each digest, without signatures"
 PROGRAM = "program"
 """Argument that takes all words after `--`."""
+ALL = "all images of the project without a question, if there are more than 20 and none is named"
 JSON = "print the report as JSON"
 JSON_BUILD = "print progress as JSON lines on standard error and the result as JSON"
 BUILDER = "builders of buildx, separated by commas; the available ones share the images; default: `builders`"
 FAIL_ON = "wait for the scan of Amazon ECR, and refuse images with findings of this severity, such as HIGH"
+
+
+_MAX_UNNAMED = 20
 
 
 failures: list[BakehouseError] = []
@@ -218,6 +222,14 @@ def select_images(images: str) -> "Selection":
     from bakehouse.plan.workspace import select
 
     return select(open_project(images), split(images))
+
+
+def confirmed(selection: "Selection", images: str, *, all: bool) -> "Selection":
+    """Return a selection of few or named images, or of many after a question at a terminal."""
+    count = len(selection.recipes)
+    if images or all or count <= _MAX_UNNAMED or terminal.asked(f"No image is named. All {count} images?"):
+        return selection
+    raise UsageError(f"no image is named, and the project has {count}", hint="name images, or add `--all`")
 
 
 def _left_out(subject: str, mistakes: Sequence[Diagnostic], command: str) -> Diagnostic:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bakehouse.cli.tasks import job_arguments
 from bakehouse.cli.tasks.declare import (
+    ALL,
     ATTEST,
     FAIL_ON,
     IMAGES,
@@ -13,6 +14,7 @@ from bakehouse.cli.tasks.declare import (
     JSON_BUILD,
     Context,
     bake_task,
+    confirmed,
     open_project,
     report,
     select_images,
@@ -149,6 +151,7 @@ def promote(
         "fail-on": FAIL_ON,
         "gpus": "number of GPUs for the smoke tests, or some as `device=0,2`",
         "attest": ATTEST,
+        "all": ALL,
         "json": JSON_BUILD,
     },
 )
@@ -160,6 +163,7 @@ def release(
     attest: bool = False,
     fail_on: str = "",
     gpus: str = "",
+    all: bool = False,
     json: bool = False,
 ) -> None:
     """
@@ -179,7 +183,8 @@ def release(
     level = ecr_scan.level(fail_on)
     options = PublishOptions(registry=registry, create=create, attest=attest, fail_on=level)
     smoke = SmokeOptions(gpus=job_arguments.gpu_ids(gpus))
-    records = pipeline.release(select_images(images), report, options, smoke, json=json)
+    selection = confirmed(select_images(images), images, all=all)
+    records = pipeline.release(selection, report, options, smoke, json=json)
     show([asdict(record) for record in records] if json else tables.uris(records))
 
 

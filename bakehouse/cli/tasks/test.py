@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from bakehouse.cli.tasks import job_arguments
 from bakehouse.cli.tasks.declare import (
+    ALL,
     IMAGES,
     JSON,
     PROGRAM,
     Context,
     Exit,
     bake_task,
+    confirmed,
     job_callbacks,
     open_project,
     report,
@@ -53,6 +55,7 @@ _JOB_HELP = job_arguments.help_of(job_arguments.SMOKE)
         "results": "results or log of a job that --on printed, or of its script",
         **{name: f"{text}; with --on sagemaker" for name, text in _JOB_HELP.items()},
         "job": f"{_JOB_HELP['job']}; of another --on, `max_run` only",
+        "all": ALL,
         "json": JSON,
     },
 )
@@ -69,6 +72,7 @@ def smoke(
     report_: str = "",
     on: str = "",
     results: str = "",
+    all: bool = False,
     json: bool = False,
 ) -> None:
     """
@@ -93,7 +97,7 @@ def smoke(
         _refuse({**others, "--role": line.role}, "needs `--on sagemaker`")
     if not on:
         _refuse({"--results": results, "--job": job}, "needs `--on` with the runner of the job")
-    selection = select_images(images)
+    selection = confirmed(select_images(images), images, all=all)
     seconds = job_arguments.given(timeout)
     options = pipeline.SmokeOptions(
         only=tuple(split(check)),
