@@ -328,13 +328,8 @@ def test_the_region_of_an_aws_base_is_kept(repository: Path) -> None:
     )
     assert "each instruction of Dockerfile is in the recipe, kept or replaced\n" in created.text
 
-
-def test_another_region_of_the_project_is_listed(repository: Path) -> None:
     (repository / "pyproject.toml").write_text('[tool.bakehouse]\nregion = "us-west-2"\n')
-    (repository / "Dockerfile").write_text(f"FROM {AWS_BASE}\n")
-
-    [item] = init.run(repository, dockerfile="Dockerfile").untranslated
-
+    [item] = init.run(repository, "second", dockerfile="Dockerfile").untranslated
     assert item.detail == "`region` in [tool.bakehouse] selects the registry of us-west-2"
 
 
