@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^ *```", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"# (?P<addition>add to )?(?P<path>[\w./-]+\.[a-z]+|Dockerfile)\n")
+_FILE = re.compile(r"# (?P<addition>add to )?(?P<path>[\w./-]*\.[a-z-]+|Dockerfile)\n")
 _PROMPT = re.compile(r"^(?P<prompt>[a-z]*\$ +)(?P<command>(?:[^\n]*\\\n)*[^\n]*)\n", re.MULTILINE)
 _SIZE = re.compile(r"\b(?P<number>\d+(\.\d+)?) (?P<unit>[kMG]B|bytes)\b")
 _NO_SPACE = re.compile(r"^error: (not enough disk space .+)\n +needed +(.+)\n +free +(.+)$", re.MULTILINE)
