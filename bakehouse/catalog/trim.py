@@ -8,8 +8,8 @@ from bakehouse.catalog.component import Trim
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
 
-HEADERS, CUDA_HEADERS, STATIC = "headers", "cuda-headers", "static"
-KINDS = (HEADERS, CUDA_HEADERS, STATIC, "tests", "tools", "documentation", "libraries")
+HEADERS, CUDA_HEADERS, STATIC, CONFLICTING = "headers", "cuda-headers", "static", "conflicting"
+KINDS = (HEADERS, CUDA_HEADERS, STATIC, "tests", "tools", "documentation", "libraries", CONFLICTING)
 SAFE, NONE, ALL = "safe", "none", "all"
 _NEVER_LOADED, _GPU, _CPU = "never-loaded", "gpu", "cpu"
 _EVIDENCE = (_NEVER_LOADED, _GPU, _CPU)
@@ -68,7 +68,11 @@ def trim_choices(
     """Return the trims of a component with the decision of the recipe, else the safe default."""
     safe = (_NEVER_LOADED, _GPU) if gpu else _EVIDENCE
     return tuple(
-        TrimChoice(trim, trim.evidence in safe if kinds is None else trim.kind in kinds)
+        # Wheels with different files of one path cannot be laid out, whatever a recipe keeps
+        TrimChoice(
+            trim,
+            trim.kind == CONFLICTING or (trim.evidence in safe if kinds is None else trim.kind in kinds),
+        )
         for trim in trims
         if trim.files
     )

@@ -94,7 +94,7 @@ def test_gpu_components_keep_libraries_and_cuda_headers_by_default() -> None:
         for choice in trim_choices(spec.trims.values(), None, gpu=True)
         if choice.is_taken
     ]
-    assert {trim.kind for trim in taken} <= {"headers", "documentation", "tools"}
+    assert {trim.kind for trim in taken} <= {"headers", "documentation", "tools", "conflicting"}
     assert not [path for trim in taken for path in trim.files if ".so" in path]
 
 
@@ -148,6 +148,11 @@ def test_a_layer_has_what_is_not_dropped_and_the_static_libraries_that_are_kept(
 
     paths = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     assert paths == [*left, "usr/share/bakehouse/torch"]
+
+
+@pytest.mark.parametrize("kinds", [None, (), ("headers",)])
+def test_files_that_wheels_disagree_about_are_always_omitted(kinds: tuple[str, ...] | None) -> None:
+    assert trim_choices([Trim("conflicting", ("a",))], kinds, gpu=True)[0].is_taken
 
 
 def test_evidence_is_from_cpus_by_default() -> None:
