@@ -111,18 +111,19 @@ def select(proposal: Proposal, catalog: Catalog) -> ChosenComponents:
         costs += _IMPORTANT * sum(name in selection.dropped or name in selection.inexact for name in _FIRST)
         python = proposal.wishes.get(PYTHON)
         costs += _IMPORTANT * bool(python and python.variant and PYTHON not in selection.variants)
-        costs += _IMPORTANT * _lacks_checksums(selection)
+        costs += _IMPORTANT * _is_unfetched(selection)
         if best is None or costs < best[0]:
             best = costs, selection
     assert best is not None
     return _with_pins(best[1], proposal, catalog)
 
 
-def _lacks_checksums(selection: ChosenComponents) -> bool:
-    """Return whether a framework has files that may not be published."""
+def _is_unfetched(selection: ChosenComponents) -> bool:
+    """Return whether a framework has files without a checksum, or of a size that no download has shown."""
     choices = selection.resolution.all_choices if selection.resolution else ()
     frameworks = (choice for choice in choices if choice.name in FRAMEWORKS)
-    return any(artifact.sha256 is None for choice in frameworks for artifact in choice.spec.artifacts)
+    artifacts = (artifact for choice in frameworks for artifact in choice.spec.artifacts)
+    return any(artifact.sha256 is None or artifact.bytes is None for artifact in artifacts)
 
 
 def _with_pins(selection: ChosenComponents, proposal: Proposal, catalog: Catalog) -> ChosenComponents:
